@@ -1,0 +1,53 @@
+//! Commit: the only commit site of the program.
+//!
+//! **Invariant:** `Committed` is made here alone, after the database said so; a lost answer is `InDoubt` and
+//! settles nothing.
+
+use crate::store::{CommitError, Error, Session};
+
+/// The batch's transaction is in the database.
+#[derive(Debug)]
+pub struct Committed {
+    _private: (),
+}
+
+/// The message's record was in the inbox before this batch came, committed by an earlier transaction.
+#[derive(Debug)]
+pub struct Duplicate {
+    _private: (),
+}
+
+/// Evidence that a repeat of the message would find its record.
+pub trait Proof: sealed::Sealed {}
+
+impl Proof for Committed {}
+impl Proof for Duplicate {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Committed {}
+    impl Sealed for super::Duplicate {}
+}
+
+#[derive(Debug)]
+pub enum Verdict {
+    Committed(Committed),
+    RolledBack(Error),
+    InDoubt(Error),
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one commit site")]
+pub(crate) async fn commit(session: &mut dyn Session) -> Verdict {
+    match session.commit().await {
+        Ok(()) => Verdict::Committed(Committed { _private: () }),
+        Err(CommitError::RolledBack(error)) => Verdict::RolledBack(error),
+        Err(CommitError::InDoubt(error)) => Verdict::InDoubt(error),
+    }
+}
+
+/// The claim found a row that it did not insert, and the transaction that looked has ended.
+///
+/// A claim sees committed rows only: it waits for, or fails on, a row of a transaction still open.
+pub(crate) fn duplicate() -> Duplicate {
+    Duplicate { _private: () }
+}
