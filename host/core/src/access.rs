@@ -135,7 +135,7 @@ impl Access {
     }
 
     pub fn emit(&self, destination: &str) -> Result<(), Denied> {
-        if self.emit.iter().any(|pattern| matches(pattern, destination)) {
+        if self.emit.iter().any(|pattern| wildcard(pattern, destination)) {
             Ok(())
         } else {
             Err(Denied::Grant { verb: "emit", what: destination.into() })
@@ -183,7 +183,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
 }
 
 /// `*` stands for any run of characters; everything else stands for itself.
-fn matches(pattern: &str, text: &str) -> bool {
+pub fn wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };

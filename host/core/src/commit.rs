@@ -45,9 +45,19 @@ pub(crate) async fn commit(session: &mut dyn Session) -> Verdict {
     }
 }
 
-/// The claim found a row that it did not insert, and the transaction that looked has ended.
+/// A claim has looked at the inbox and its transaction has ended.
 ///
-/// A claim sees committed rows only: it waits for, or fails on, a row of a transaction still open.
-pub(crate) fn duplicate() -> Duplicate {
+/// A claim sees committed rows only: it waits for, or fails on, a row of a transaction still open. So what it
+/// found was there before, whatever became of its own transaction.
+#[derive(Debug)]
+pub struct Looked {
+    _private: (),
+}
+
+pub(crate) fn looked() -> Looked {
+    Looked { _private: () }
+}
+
+pub(crate) fn duplicate(_looked: &Looked) -> Duplicate {
     Duplicate { _private: () }
 }

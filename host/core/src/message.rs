@@ -88,3 +88,28 @@ pub enum HeaderValue {
     Array(Vec<HeaderValue>),
     Table(Vec<Header>),
 }
+
+impl HeaderValue {
+    /// The value as text to compare with, for the kinds that have one spelling.
+    pub fn text(&self) -> Option<std::borrow::Cow<'_, str>> {
+        Some(match self {
+            HeaderValue::Text(text) => text.as_str().into(),
+            HeaderValue::Boolean(b) => b.to_string().into(),
+            HeaderValue::I8(i) => i.to_string().into(),
+            HeaderValue::U8(i) => i.to_string().into(),
+            HeaderValue::I16(i) => i.to_string().into(),
+            HeaderValue::U16(i) => i.to_string().into(),
+            HeaderValue::I32(i) => i.to_string().into(),
+            HeaderValue::U32(i) => i.to_string().into(),
+            HeaderValue::I64(i) => i.to_string().into(),
+            HeaderValue::Null
+            | HeaderValue::F32(_)
+            | HeaderValue::F64(_)
+            | HeaderValue::Decimal { .. }
+            | HeaderValue::Bytes(_)
+            | HeaderValue::Timestamp(_)
+            | HeaderValue::Array(_)
+            | HeaderValue::Table(_) => return None,
+        })
+    }
+}

@@ -98,9 +98,9 @@ pub trait Store: Send + Sync {
     /// Gives the leases back.
     async fn release(&self, relay: Uuid) -> Result<(), Error>;
 
-    /// Up to `most` rows of these shards that are due, in order of position; a row stays out while an earlier
-    /// row of its key was refused and is not due.
-    async fn pending(&self, shards: &[i16], most: usize) -> Result<Vec<Row>, Error>;
+    /// Up to `most` rows for one broker in these shards that are due, in order of position; a row stays out while
+    /// an earlier row of its key was refused and is not due.
+    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Vec<Row>, Error>;
 
     /// Records fates, in one transaction, only for rows of shards that `relay` still holds. `keep` is how long
     /// sent rows stay; zero deletes them at once.
