@@ -1,0 +1,43 @@
+//! Waiting for facts.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio::time::{Instant, sleep};
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Asks `fact` again and again until it answers `Some`. After `deadline` the test fails and says what it waited for.
+#[track_caller]
+pub fn until<T, F>(what: &str, deadline: Duration, fact: F) -> impl Future<Output = T>
+where
+    F: AsyncFnMut() -> Option<T>,
+{
+    let caller = std::panic::Location::caller();
+    let waiting = try_until(what, deadline, fact);
+    async move {
+        match waiting.await {
+            Ok(value) => value,
+            Err(why) => panic!("{why}, at {caller}"),
+        }
+    }
+}
+
+/// The same, for callers that have something to add to the failure.
+pub fn try_until<T, F>(what: &str, deadline: Duration, mut fact: F) -> impl Future<Output = Result<T>>
+where
+    F: AsyncFnMut() -> Option<T>,
+{
+    let what = what.to_owned();
+    async move {
+        let end = Instant::now() + deadline;
+        loop {
+            // A question that hangs is as much a failure as one that is answered "no" too often.
+            match tokio::time::timeout_at(end, fact()).await {
+                Ok(Some(value)) => return Ok(value),
+                Ok(None) if Instant::now() < end => sleep(PAUSE).await,
+                Ok(None) | Err(_) => bail!("waited {deadline:?} in vain until {what}"),
+            }
+        }
+    }
+}
