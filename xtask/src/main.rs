@@ -1,1 +1,38 @@
-fn main() {}
+//! `cargo xtask <command>`: all set-up of this repository is in here.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+mod wasm;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Builds, tests and measures Ackwright, with all the set-up that this takes")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build plugins/ and tests/guests/ to target/plugins/<name>.wasm
+    Plugins,
+}
+
+fn main() -> Result<()> {
+    let root = root();
+    match Arguments::parse().command {
+        Command::Plugins => {
+            for (name, wasm) in wasm::build(&root)? {
+                println!("{name:<16} {}", wasm.strip_prefix(&root).unwrap_or(&wasm).display());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The repository's root folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
