@@ -202,8 +202,10 @@ async fn carry(
         _ = cut.recv() => End::Cut,
     };
     if matches!(end, End::Cut) {
-        // Closing with no time to linger sends RST instead of FIN.
+        // Closing with no time to linger sends RST, unless a write half on its way out has sent FIN before.
         let _ = (from_client.as_ref().set_zero_linger(), from_server.as_ref().set_zero_linger());
+        to_client.forget();
+        to_server.forget();
     }
 }
 
