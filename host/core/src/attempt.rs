@@ -110,7 +110,7 @@ async fn run(lane: &Lane, slot: &mut Option<Box<dyn Session>>, part: &mut [Ident
             }
             Outcome::Done | Outcome::Unavailable(_) => {
                 fates[at] = Fate::Applied;
-                if matches!(message.ran, Ran::Finished(_)) {
+                if !late.staged {
                     effects.extend(run.effects.effects.iter().map(|e| (at as u32, e)));
                 }
                 emit(message, run, &mut rows);
@@ -201,8 +201,10 @@ fn planned_state(message: &Identified) -> State {
 #[derive(Default)]
 struct Late {
     runs: HashMap<usize, Run>,
-    /// Effects that no read has needed yet.
+    /// Effects of the whole batch that no read has needed yet.
     pending: Vec<(u32, Effect)>,
+    /// Handlers ran here, so `pending` is all there is left to apply.
+    staged: bool,
 }
 
 async fn invoke_readers(
@@ -223,7 +225,6 @@ async fn invoke_readers(
             // Readers behind it see what it declared. It is planned with the rest where nobody reads it.
             if run.outcome == Outcome::Done {
                 reading.pending.extend(run.effects.effects.iter().cloned().map(|e| (*at as u32, e)));
-                late.runs.insert(*at, Run { outcome: Outcome::Done, effects: Default::default() });
             }
             continue;
         }
@@ -262,6 +263,7 @@ async fn invoke_readers(
         reading = back;
     }
     late.pending = std::mem::take(&mut reading.pending);
+    late.staged = true;
     *slot = Some(reading.session);
     Ok(late)
 }

@@ -48,6 +48,11 @@ impl Reporter {
         self.set(true, "ok");
     }
 
+    /// Fit to work, with something worth knowing.
+    pub fn ready_but(&self, what: impl Into<String>) {
+        self.set(true, what);
+    }
+
     pub fn down(&self, why: impl Into<String>) {
         self.set(false, why);
     }
