@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod debian;
+mod test;
 mod wasm;
 
 #[derive(Parser)]
@@ -18,6 +20,12 @@ struct Arguments {
 enum Command {
     /// Build plugins/ and tests/guests/ to target/plugins/<name>.wasm
     Plugins,
+    /// Install what the tests need, build everything, and run every test
+    Test {
+        /// For `cargo test` on the root workspace: `-p ackwright-core`, a part of a test's name, `-- --nocapture`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        filters: Vec<String>,
+    },
 }
 
 fn main() -> Result<()> {
@@ -29,6 +37,7 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
+        Command::Test { filters } => test::run(&root, &filters),
     }
 }
 
