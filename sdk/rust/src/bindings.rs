@@ -8,6 +8,7 @@ wit_bindgen::generate!({
     world: "handler",
     generate_all,
     pub_export_macro: true,
+    additional_derives: [PartialEq],
     export_macro_name: "__export_world",
     default_bindings_module: "ackwright_sdk::bindings",
     runtime_path: "ackwright_sdk::wit_bindgen_rt::rt",
