@@ -31,7 +31,11 @@ pub mod log {
     use crate::log::Level;
 
     pub fn log(level: Level, message: &str, fields: &[(String, String)]) {
-        super::host("log", |host| host.lines.push(Line { level, message: message.into(), fields: fields.to_vec() }));
+        super::CURRENT.with_borrow_mut(|current| match current {
+            Some(host) => host.lines.push(Line { level, message: message.into(), fields: fields.to_vec() }),
+            // Tests of a handler's parts need no host only because they log.
+            None => eprintln!("{level:?} {message} {fields:?}"),
+        });
     }
 }
 
