@@ -1,0 +1,49 @@
+//! Errors that say what was attempted and never hold a URL.
+
+use ackwright_core::store;
+
+/// A store cannot be opened as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the URL of the database has the unknown scheme {0:?}: use postgres:// or sqlite://")]
+    Scheme(String),
+    #[error("the URL of the database cannot be read: write it as {expected}")]
+    Url { expected: &'static str },
+}
+
+/// The database did not answer within the host's own limit.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from the database within {0:?}")]
+pub(crate) struct Late(pub std::time::Duration);
+
+/// A call that was cut off, or that found its connection gone.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the transaction is gone: its connection was lost, or an earlier call on it was cut off")]
+    Gone,
+    #[error("the transaction failed before and can only be rolled back")]
+    Failed,
+    #[error("the database answered with something that the host cannot read: {0}")]
+    Answer(String),
+}
+
+pub(crate) fn lost(
+    attempted: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> store::Error {
+    store::Error { attempted: attempted.into(), lost: true, conflict: false, source: source.into() }
+}
+
+pub(crate) fn system(
+    attempted: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> store::Error {
+    store::Error { attempted: attempted.into(), lost: false, conflict: false, source: source.into() }
+}
+
+pub(crate) fn conflict(
+    attempted: impl Into<String>,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> store::Error {
+    store::Error { attempted: attempted.into(), lost: false, conflict: true, source: source.into() }
+}
