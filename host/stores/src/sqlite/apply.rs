@@ -11,17 +11,13 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::fault::{Fault, classify, data, system};
 use super::types::{self, Storage};
-use super::values::{Parameters, chunks, execute, fetch, values};
+use super::values::{MOST_PARAMETERS, Parameters, chunks, execute, fetch, values};
 use crate::sql::{origins, quoted};
 
 mod add;
 mod newer;
 
-pub(super) async fn apply(
-    connection: &mut SqliteConnection,
-    catalog: &Catalog,
-    plan: &Plan,
-) -> Result<(), ApplyError> {
+pub(super) async fn apply(connection: &mut SqliteConnection, catalog: &Catalog, plan: &Plan) -> Result<(), ApplyError> {
     for group in &plan.groups {
         let target = Target::new(catalog, group);
         match group.verb {
@@ -76,6 +72,8 @@ impl<'a> Target<'a> {
         // A row without a value for any column takes a statement of its own.
         let width = match self.key.len() + self.columns.len() {
             0 => usize::MAX,
+            // An expression may nest at most 1000 deep.
+            _ if self.group.verb == Verb::Delete && self.key.len() > 1 => MOST_PARAMETERS / 64,
             width => width,
         };
         for chunk in chunks(rows.len(), width) {
@@ -111,7 +109,9 @@ impl<'a> Target<'a> {
             }
         }
         // The last one standing is tried alone, unless its refusal is the one at hand already.
-        if rows.len() > 1 && let Err(error) = self.try_write(connection, suspects, newer).await? {
+        if rows.len() > 1
+            && let Err(error) = self.try_write(connection, suspects, newer).await?
+        {
             refusal = self.refused(connection, error).await?;
         }
         refusal.suspects = origins(suspects);
@@ -165,8 +165,14 @@ impl<'a> Target<'a> {
                     self.matches(1)
                 )
             }
+            Verb::Delete if key.len() == 1 => {
+                format!("DELETE FROM {table} WHERE {} IN ({})", key[0], values(rows, 1))
+            }
+            // SQLite scans the table for a list of row values, but looks up each term of an OR.
             Verb::Delete => {
-                format!("DELETE FROM {table} WHERE ({}) IN ({})", key.join(", "), values(rows, key.len()))
+                let row: Vec<_> = key.iter().map(|name| format!("{name} = ?")).collect();
+                let row = format!("({})", row.join(" AND "));
+                format!("DELETE FROM {table} WHERE {}", vec![row; rows].join(" OR "))
             }
         }
     }
@@ -193,8 +199,7 @@ impl<'a> Target<'a> {
         row: &Row,
     ) -> Result<(), ApplyError> {
         for (cell, value) in cells.iter().zip(values) {
-            types::bind(parameters, cell.storage, value)
-                .map_err(|why| self.inexact(&cell.column.name, why, row))?;
+            types::bind(parameters, cell.storage, value).map_err(|why| self.inexact(&cell.column.name, why, row))?;
         }
         Ok(())
     }
@@ -214,7 +219,8 @@ impl<'a> Target<'a> {
 
     /// A sum with NULL has no value.
     fn null_sum(&self, column: &str, row: &Row) -> ApplyError {
-        let why = format!("table {}, column {column}: the row holds NULL, to which nothing can be added", self.table.name);
+        let why =
+            format!("table {}, column {column}: the row holds NULL, to which nothing can be added", self.table.name);
         let mut refusal = data("data:null", why);
         refusal.suspects = origins([row]);
         ApplyError::Refused(refusal)

@@ -78,7 +78,10 @@ impl File {
     }
 
     pub(super) async fn connect(&self) -> Result<SqliteConnection, Error> {
-        self.options.connect().await.map_err(|error| system(error, format!("open the database {}", self.path.display())))
+        self.options
+            .connect()
+            .await
+            .map_err(|error| system(error, format!("open the database {}", self.path.display())))
     }
 
     /// Waits for the turn to write and opens a transaction on `idle`, or on a new connection.

@@ -40,7 +40,9 @@ pub(super) fn classify(error: sqlx::Error, attempted: impl FnOnce() -> String) -
     };
     match code & 0xff {
         code::CONSTRAINT => Fault::Refused(constraint(code, &message)),
-        code::TOO_BIG => Fault::Refused(data("data:too-big", format!("a value or row is too big for SQLite: {message}"))),
+        code::TOO_BIG => {
+            Fault::Refused(data("data:too-big", format!("a value or row is too big for SQLite: {message}")))
+        }
         code::MISMATCH => Fault::Refused(data("data:mismatch", message)),
         code::ERROR => Fault::Sql { code, reason: message, error },
         code::BUSY | code::LOCKED | code::SCHEMA => Fault::System(failed(attempted(), false, true, error)),

@@ -43,7 +43,9 @@ pub(super) async fn claim(open: &mut Open, claims: &[Claim]) -> Result<Vec<Claim
             }
             match there.get(&claim.key.0) {
                 Some((state, hash)) => Ok(Claimed::Duplicate { state: *state, same_body: *hash == claim.body_hash }),
-                None => Err(failed(attempted(), true, false, format!("inbox row {} is neither old nor new", claim.key.0))),
+                None => {
+                    Err(failed(attempted(), true, false, format!("inbox row {} is neither old nor new", claim.key.0)))
+                }
             }
         })
         .collect()
@@ -79,10 +81,8 @@ async fn look_up(
 ) -> Result<HashMap<Uuid, (State, i64)>, sqlx::Error> {
     let mut found = HashMap::with_capacity(keys.len());
     for chunk in chunks(keys.len(), 1) {
-        let sql = format!(
-            "SELECT key, state, body_hash FROM ackwright_inbox WHERE key IN ({})",
-            values(chunk.len(), 1)
-        );
+        let sql =
+            format!("SELECT key, state, body_hash FROM ackwright_inbox WHERE key IN ({})", values(chunk.len(), 1));
         for row in fetch(connection, sql, keyed(&keys[chunk])).await? {
             let code: i64 = row.try_get(1)?;
             let state = i16::try_from(code).ok().and_then(State::from_code);
@@ -141,7 +141,8 @@ pub(super) async fn emit(open: &mut Open, rows: &[outbox::NewRow]) -> Result<(),
     for chunk in chunks(rows.len(), 9) {
         let mut parameters = Parameters::default();
         for row in &rows[chunk.clone()] {
-            let headers = serde_json::to_string(&row.headers).map_err(|error| failed(attempted(), false, false, error))?;
+            let headers =
+                serde_json::to_string(&row.headers).map_err(|error| failed(attempted(), false, false, error))?;
             parameters.push(i64::from(row.shard()));
             parameters.bytes(row.id.as_bytes());
             parameters.push(row.broker.to_string());

@@ -91,13 +91,12 @@ impl Store for Outbox {
         }
         parameters.push(limit(most));
         let sql = format!(
-            "WITH clock (now) AS MATERIALIZED (SELECT {NOW}) \
-             SELECT o.position, o.id, o.broker, o.destination, o.order_key, o.content_type, o.headers, o.body, \
-             o.attempts FROM ackwright_outbox AS o INDEXED BY ackwright_outbox_pending, clock \
+            "SELECT o.position, o.id, o.broker, o.destination, o.order_key, o.content_type, o.headers, o.body, \
+             o.attempts FROM ackwright_outbox AS o INDEXED BY ackwright_outbox_pending \
              WHERE o.state < 2 AND o.broker = ? AND o.shard IN ({}) \
-             AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= clock.now) \
+             AND (o.next_attempt_at IS NULL OR o.next_attempt_at <= (SELECT {NOW})) \
              AND NOT EXISTS (SELECT 1 FROM ackwright_outbox AS e WHERE e.state = {REFUSED} \
-             AND e.order_key = o.order_key AND e.broker = o.broker AND e.position < o.position AND e.next_attempt_at > clock.now) \
+             AND e.order_key = o.order_key AND e.broker = o.broker AND e.position < o.position AND e.next_attempt_at > (SELECT {NOW})) \
              ORDER BY o.position LIMIT ?",
             values(shards.len(), 1)
         );

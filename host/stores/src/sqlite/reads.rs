@@ -152,7 +152,8 @@ fn decoded(row: &SqliteRow, origins: &[Origin], catalog: &Catalog) -> Result<Vec
     let decode = |(at, origin): (usize, &Origin)| match origin {
         Some((table, column, storage)) => {
             let table = catalog.table(*table);
-            types::decode(row, at, table.column(*column), *storage).map_err(|why| format!("table {}: {why}", table.name))
+            types::decode(row, at, table.column(*column), *storage)
+                .map_err(|why| format!("table {}: {why}", table.name))
         }
         None => types::decode_free(row, at),
     };

@@ -206,7 +206,5 @@ fn finish(found: Found) -> Table {
 
 /// Whether the text holds the word, in any case; a comment or a name may hold it too, which only costs folding.
 fn has_word(text: &str, word: &str) -> bool {
-    text.to_ascii_lowercase()
-        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .any(|part| part == word)
+    text.to_ascii_lowercase().split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|part| part == word)
 }

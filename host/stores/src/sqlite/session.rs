@@ -10,9 +10,7 @@ use ackwright_core::catalog::{Catalog, ColumnId, TableId};
 use ackwright_core::effect::Cells;
 use ackwright_core::key::DedupKey;
 use ackwright_core::plan::Plan;
-use ackwright_core::store::{
-    self, ApplyError, Claim, Claimed, CommitError, Error, ReadError, Rows, State, Statement,
-};
+use ackwright_core::store::{self, ApplyError, Claim, Claimed, CommitError, Error, ReadError, Rows, State, Statement};
 use ackwright_core::value::Value;
 use ackwright_core::{outbox, parked};
 use async_trait::async_trait;

@@ -94,9 +94,13 @@ pub(super) fn describe(declared: &str) -> (Kind, String) {
         Storage::Boolean => Kind::Boolean,
         Storage::Integer => Kind::Integer { min: i64::MIN, max: i64::MAX },
         Storage::Real => Kind::Float { single: false },
-        Storage::DecimalText => Kind::Decimal { precision: argument(0), scale: argument(0).map(|_| argument(1).unwrap_or(0)) },
+        Storage::DecimalText => {
+            Kind::Decimal { precision: argument(0), scale: argument(0).map(|_| argument(1).unwrap_or(0)) }
+        }
         Storage::DecimalNumber => match argument(0) {
-            Some(precision) => Kind::Decimal { precision: Some(precision.min(15)), scale: Some(argument(1).unwrap_or(0)) },
+            Some(precision) => {
+                Kind::Decimal { precision: Some(precision.min(15)), scale: Some(argument(1).unwrap_or(0)) }
+            }
             None => Kind::Decimal { precision: None, scale: None },
         },
         Storage::Text => Kind::Text { most: argument(0) },
@@ -110,7 +114,11 @@ pub(super) fn describe(declared: &str) -> (Kind, String) {
 }
 
 pub(super) fn storage(column: &Column) -> Storage {
-    if column.native == "untyped" { Storage::Opaque { numeric: false } } else { Declared::parse(&column.native).storage() }
+    if column.native == "untyped" {
+        Storage::Opaque { numeric: false }
+    } else {
+        Declared::parse(&column.native).storage()
+    }
 }
 
 /// Binds a value that core accepted for a column stored like this, or says why SQLite cannot keep it.
@@ -144,7 +152,9 @@ pub(super) fn bind(parameters: &mut Parameters, storage: Storage, value: &Value)
             }
             parameters.push(text.clone());
         }
-        (storage, value) => return Err(format!("a column stored as {storage:?} cannot hold this {} value", value.case())),
+        (storage, value) => {
+            return Err(format!("a column stored as {storage:?} cannot hold this {} value", value.case()));
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use sqlx::{Arguments, AssertSqlSafe, Encode, Sqlite, Type};
 
 const MOST_ROWS: usize = 512;
 /// `SQLITE_MAX_VARIABLE_NUMBER` as SQLite is built by default.
-const MOST_PARAMETERS: usize = 32_766;
+pub(super) const MOST_PARAMETERS: usize = 32_766;
 
 /// Splits `rows` rows of `width` parameters each: the largest chunks first.
 pub(super) fn chunks(rows: usize, width: usize) -> impl Iterator<Item = Range<usize>> {
@@ -80,7 +80,6 @@ pub(super) async fn fetch(
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     sqlx::query_with(AssertSqlSafe(sql), parameters.0).fetch_all(connection).await
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -91,18 +91,12 @@ async fn blame(
     Ok(ApplyError::Refused(refusal))
 }
 
-fn bind_amounts(
-    target: &Target<'_>,
-    parameters: &mut Parameters,
-    row: &Row,
-    floors: bool,
-) -> Result<(), ApplyError> {
+fn bind_amounts(target: &Target<'_>, parameters: &mut Parameters, row: &Row, floors: bool) -> Result<(), ApplyError> {
     target.bind_columns(parameters, row, &row.values)?;
     if floors {
         for (at, cell) in target.columns.iter().enumerate() {
             let floor = row.floors.get(at).and_then(Option::as_ref).unwrap_or(&Value::Null);
-            types::bind(parameters, cell.storage, floor)
-                .map_err(|why| target.inexact(&cell.column.name, why, row))?;
+            types::bind(parameters, cell.storage, floor).map_err(|why| target.inexact(&cell.column.name, why, row))?;
         }
     }
     Ok(())
@@ -227,8 +221,8 @@ fn sum(target: &Target<'_>, old: &SqliteRow, row: &Row) -> Result<Vec<Value>, Ap
     let mut sums = Vec::with_capacity(target.columns.len());
     for (at, cell) in target.columns.iter().enumerate() {
         let name = &cell.column.name;
-        let old = types::decode(old, 1 + at, cell.column, cell.storage)
-            .map_err(|why| target.inexact(name, why, row))?;
+        let old =
+            types::decode(old, 1 + at, cell.column, cell.storage).map_err(|why| target.inexact(name, why, row))?;
         if old == Value::Null {
             return Err(target.null_sum(name, row));
         }

@@ -1,4 +1,4 @@
-//! Upserts that only a newer version may win.
+//! Upserts that only a newer version may win. A row without a version is older than any.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ pub(super) async fn apply(
             target.write(connection, &newer, None).await
         }
         Some((_, cell)) => {
-            let condition = format!("t.{0} < excluded.{0}", cell.name);
+            let condition = format!("t.{0} IS NULL OR t.{0} < excluded.{0}", cell.name);
             target.write(connection, rows, Some(&condition)).await
         }
         // The version is part of the key: a row with this key has this version, so none is older.
@@ -68,7 +68,7 @@ async fn stale(
             let row = &rows[at];
             let inexact = |why| target.inexact(&cell.column.name, why, row);
             let old = types::decode(&found, 1, cell.column, cell.storage).map_err(inexact)?;
-            let older = old != Value::Null && compare(&old, &row.values[version]) == Some(Ordering::Less);
+            let older = old == Value::Null || compare(&old, &row.values[version]) == Some(Ordering::Less);
             if !older {
                 stale.insert(at);
             }
