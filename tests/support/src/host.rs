@@ -71,6 +71,11 @@ impl Host {
         }
     }
 
+    /// The process id, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Kept::id)
+    }
+
     /// The exit status, where the host has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.as_mut()?.ended()

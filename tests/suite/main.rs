@@ -1,0 +1,12 @@
+//! End to end: the real binary between a real broker and a real database.
+
+mod crash;
+mod database;
+mod duplicates;
+mod load;
+mod messages;
+mod operation;
+mod oracle;
+mod outage;
+mod stage;
+mod tidy;
