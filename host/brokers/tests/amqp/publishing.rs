@@ -113,13 +113,18 @@ async fn r06_under_a_memory_alarm_rows_stay_unsent_and_consuming_goes_on() {
     let first: Vec<_> = (0..10).map(|n| row(n, "q", "k")).collect();
     assert_eq!(publisher.publish(&first).await, vec![Ok(()); 10]);
     node.memory_alarm(true).await.unwrap();
+    // The alarm rises a moment later, and the broker still takes what meets it first.
+    until("the alarm blocks publishing", SOON, async || {
+        let sent = publisher.publish(&[row(5, "q", "k")]).await;
+        matches!(&sent[0], Err(Error::Unavailable(why)) if why.contains("blocked")).then_some(())
+    })
+    .await;
     let second: Vec<_> = (10..20).map(|n| row(n, "q", "k")).collect();
     let answers = publisher.publish(&second).await;
     assert!(
-        answers.iter().any(|a| matches!(a, Err(Error::Unavailable(why)) if why.contains("blocked"))),
+        answers.iter().all(|a| matches!(a, Err(Error::Unavailable(why)) if why.contains("blocked"))),
         "{answers:?}"
     );
-    assert!(answers.iter().all(|a| matches!(a, Ok(()) | Err(Error::Unavailable(_)))), "{answers:?}");
     let blocked = condition(&health, "broker.test", "blocked", |c| c.detail.contains("blocked")).await;
     assert!(blocked.detail.contains("memory"), "{}", blocked.detail);
     let taken = take(&mut source, 10).await;
@@ -127,9 +132,16 @@ async fn r06_under_a_memory_alarm_rows_stay_unsent_and_consuming_goes_on() {
     node.memory_alarm(false).await.unwrap();
     until("the rows are sent", SOON, async || publisher.publish(&second).await.iter().all(Result::is_ok).then_some(()))
         .await;
-    let mut bodies = bodies(&take(&mut source, 10).await);
-    bodies.dedup();
-    assert!(bodies.iter().all(|body| (10..20).contains(&body.parse().unwrap())), "{bodies:?}");
+    let mut arrived = Vec::new();
+    while !arrived.contains(&"19".to_owned()) {
+        let taken = take(&mut source, 1).await;
+        arrived.extend(bodies(&taken));
+        done(&source, taken).await;
+    }
+    // What was queued behind the alarm may come as well, under its old id; nothing is missing and nothing overtakes.
+    arrived.retain(|body| body != "5");
+    arrived.dedup();
+    assert_eq!(arrived, (10..20).map(|n| n.to_string()).collect::<Vec<_>>());
     condition(&health, "broker.test", "unblocked", |c| c.detail == "ok").await;
     assert_eq!(publisher.counts().opened, 1);
 }

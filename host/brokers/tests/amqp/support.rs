@@ -22,8 +22,8 @@ pub struct Rig {
     pub url: String,
     pub health: Health,
     /// The producer's side.
-    pub connection: Connection,
     pub channel: Channel,
+    _connection: Connection,
 }
 
 impl Rig {
@@ -33,7 +33,7 @@ impl Rig {
         let connection = Connection::connect(&url, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        Rig { node, url, health: Health::default(), connection, channel }
+        Rig { node, url, health: Health::default(), channel, _connection: connection }
     }
 
     pub async fn queue(&self, name: &str, kind: &str) {
