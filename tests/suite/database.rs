@@ -7,13 +7,15 @@ use ackwright_testkit::postgres;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, SqliteConnection};
 
-/// What coupon and ledger need.
-const TABLES: [&str; 3] = [
+/// What the plugins need; `forbidden` is granted to none.
+const TABLES: [&str; 5] = [
     "CREATE TABLE coupons (order_id TEXT NOT NULL, campaign TEXT NOT NULL, customer_id TEXT NOT NULL,
      amount BIGINT NOT NULL, PRIMARY KEY (order_id, campaign))",
     "CREATE TABLE accounts (id TEXT PRIMARY KEY, balance BIGINT NOT NULL)",
     "CREATE TABLE transfers (id TEXT PRIMARY KEY, from_account TEXT NOT NULL, to_account TEXT NOT NULL,
      amount BIGINT NOT NULL)",
+    "CREATE TABLE probe_rows (id TEXT PRIMARY KEY, n BIGINT NOT NULL)",
+    "CREATE TABLE forbidden (id TEXT PRIMARY KEY)",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,12 @@
 mod crash;
 mod database;
 mod duplicates;
+mod hostile;
 mod load;
 mod messages;
 mod operation;
 mod oracle;
 mod outage;
+mod probe;
 mod stage;
 mod tidy;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ackwright_testkit::{Host, RabbitMq, rabbitmq};
 use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
 use crate::database::{Database, Kind};
@@ -45,13 +45,17 @@ impl Stage {
         }
         let vhost = broker.vhost().await;
         let post = Post::open(&vhost).await;
-        for queue in ["orders", "transfers", ISSUED] {
-            let mut arguments = FieldTable::default();
-            arguments.insert("x-queue-type".into(), AMQPValue::LongString("classic".into()));
-            let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-            post.channel.queue_declare(queue.into(), options, arguments).await.expect("a queue");
+        let stage = Stage { database, broker, vhost, post };
+        for queue in ["orders", "transfers", "probe", "probe-too", ISSUED] {
+            stage.queue(queue).await;
         }
-        Stage { database, broker, vhost, post }
+        stage
+    }
+
+    pub async fn queue(&self, name: &str) {
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        let declare = self.post.channel.queue_declare(name.into(), options, FieldTable::default());
+        declare.await.expect("a queue");
     }
 
     pub fn shape(&self) -> Shape {
@@ -163,6 +167,33 @@ lanes = {lanes}
 batch = {batch}
 prefetch = {prefetch}
 plugins = [{{ use = "ledger" }}]
+
+[plugin.probe]
+path = "{plugins}/probe.wasm"
+grants.read = ["probe_rows"]
+grants.write = ["probe_rows"]
+grants.emit = ["events:probe.*"]
+limits = {{ time = "400ms", wall = "3s", memory = "16MiB" }}
+
+[route.probe]
+broker = "events"
+queue = "probe"
+database = "main"
+lanes = {lanes}
+batch = {batch}
+prefetch = {prefetch}
+retry = {{ attempts = 4, initial = "200ms", max = "400ms" }}
+plugins = [{{ use = "probe" }}]
+
+# Another consumer, to which the same messages are new.
+[route.probe-too]
+broker = "events"
+queue = "probe-too"
+group = "second"
+database = "main"
+batch = {batch}
+prefetch = {prefetch}
+plugins = [{{ use = "probe" }}]
 "#
         )
     }
