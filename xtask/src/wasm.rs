@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::debian;
+
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Forces one route, for tests of this file: `rustup` or `debian`.
@@ -156,24 +158,8 @@ fn install_debian_packages() -> Result<()> {
     if there && debian_sources().is_ok() {
         return Ok(());
     }
-    eprintln!("installing {} with apt-get", DEBIAN_PACKAGES.join(", "));
-    let hint = "install rustup's target wasm32-unknown-unknown, or these packages, by hand";
-    let mut update = as_root("apt-get")?;
-    run(update.args(["update", "-qq"])).context(hint)?;
-    let mut install = as_root("apt-get")?;
-    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(DEBIAN_PACKAGES);
-    run(install.env("DEBIAN_FRONTEND", "noninteractive")).context(hint)
-}
-
-/// A command that runs as root: itself where we are root, through sudo where we are not.
-fn as_root(program: &str) -> Result<Command> {
-    let id = Command::new("id").arg("-u").output().context("ask id -u who we are")?;
-    if String::from_utf8_lossy(&id.stdout).trim() == "0" {
-        return Ok(Command::new(program));
-    }
-    let mut sudo = Command::new("sudo");
-    sudo.arg("-n").arg(program);
-    Ok(sudo)
+    debian::install(&DEBIAN_PACKAGES)?;
+    debian_sources().map(drop).context("use Debian's compiler after installing it")
 }
 
 fn debian_sources() -> Result<PathBuf> {

@@ -20,10 +20,15 @@ struct Arena {
 // SAFETY: a guest of this target has one thread.
 unsafe impl Sync for Arena {}
 
+#[cfg(target_arch = "wasm32")]
 #[global_allocator]
-static ARENA: Arena = Arena { bytes: UnsafeCell::new([0; SIZE]), used: Cell::new(0) };
+static ARENA: Arena = Arena::new();
 
 impl Arena {
+    const fn new() -> Self {
+        Arena { bytes: UnsafeCell::new([0; SIZE]), used: Cell::new(0) }
+    }
+
     fn base(&self) -> usize {
         self.bytes.get() as usize
     }
@@ -82,5 +87,66 @@ unsafe impl GlobalAlloc for Arena {
             }
             moved
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).unwrap()
+    }
+
+    /// A block of this size, filled with a mark.
+    fn filled(arena: &Arena, layout: Layout, mark: u8) -> *mut u8 {
+        let block = unsafe { arena.alloc(layout) };
+        assert!(!block.is_null());
+        assert_eq!(block as usize % layout.align(), 0);
+        unsafe { block.write_bytes(mark, layout.size()) };
+        block
+    }
+
+    fn holds_mark(block: *mut u8, size: usize, mark: u8) -> bool {
+        unsafe { std::slice::from_raw_parts(block, size) }.iter().all(|byte| *byte == mark)
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_disjoint() {
+        let arena = Box::new(Arena::new());
+        let sizes = [(1, 1), (7, 8), (0, 1), (33, 16), (5, 4), (1000, 64), (3, 2)];
+        let blocks: Vec<_> = sizes
+            .iter()
+            .zip(1..)
+            .map(|((size, align), mark)| (filled(&arena, layout(*size, *align), mark), *size, mark))
+            .collect();
+        for (block, size, mark) in blocks {
+            assert!(arena.holds(block) && holds_mark(block, size, mark));
+        }
+    }
+
+    #[test]
+    fn the_last_block_grows_in_place_and_goes_back() {
+        let arena = Box::new(Arena::new());
+        let first = filled(&arena, layout(16, 8), 1);
+        let last = filled(&arena, layout(16, 8), 2);
+        let grown = unsafe { arena.realloc(last, layout(16, 8), 64) };
+        assert_eq!(grown, last);
+        unsafe { arena.dealloc(grown, layout(64, 8)) };
+        assert_eq!(unsafe { arena.alloc(layout(64, 8)) }, last);
+        let moved = unsafe { arena.realloc(first, layout(16, 8), 32) };
+        assert!(moved != first && holds_mark(moved, 16, 1));
+    }
+
+    #[test]
+    fn what_does_not_fit_comes_from_the_ordinary_allocator_with_its_content() {
+        let arena = Box::new(Arena::new());
+        let small = filled(&arena, layout(100, 1), 3);
+        let large = unsafe { arena.realloc(small, layout(100, 1), SIZE + 1) };
+        assert!(!arena.holds(large) && holds_mark(large, 100, 3));
+        let larger = unsafe { arena.realloc(large, layout(SIZE + 1, 1), SIZE * 2) };
+        assert!(holds_mark(larger, 100, 3));
+        unsafe { arena.dealloc(larger, layout(SIZE * 2, 1)) };
+        assert!(arena.holds(filled(&arena, layout(SIZE - 128, 1), 4)));
     }
 }

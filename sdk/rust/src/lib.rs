@@ -70,7 +70,7 @@ pub mod row;
 pub mod settings;
 pub mod store;
 
-#[cfg(all(target_arch = "wasm32", feature = "arena"))]
+#[cfg(any(all(target_arch = "wasm32", feature = "arena"), test))]
 mod arena;
 #[doc(hidden)]
 pub mod bindings;
