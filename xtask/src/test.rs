@@ -28,9 +28,11 @@ pub fn run(root: &Path, filters: &[String]) -> Result<()> {
         run_command(test.args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES).args(filters))
     })?;
     if filters.is_empty() {
-        parts.time("test plugins natively", || {
-            let mut test = cargo(&root.join("plugins"));
-            run_command(test.args(["test", "--workspace"]).arg("--target-dir").arg(root.join("target/native")))
+        parts.time("test plugins and guests natively", || {
+            wasm::WORKSPACES.iter().try_for_each(|workspace| {
+                let mut test = cargo(&root.join(workspace));
+                run_command(test.args(["test", "--workspace"]).arg("--target-dir").arg(root.join("target/native")))
+            })
         })?;
     }
     parts.print();

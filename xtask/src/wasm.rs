@@ -25,7 +25,7 @@ const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_LINKER: &str = "/usr/bin/wasm-ld-22";
 
 /// Workspaces whose `cdylib` crates become `target/plugins/<crate>.wasm`.
-const WORKSPACES: [&str; 2] = ["plugins", "tests/guests"];
+pub const WORKSPACES: [&str; 2] = ["plugins", "tests/guests"];
 
 /// Builds everything in `plugins/` and `tests/guests/`; returns the paths of the `.wasm` files by crate name.
 pub fn build(root: &Path) -> Result<BTreeMap<String, PathBuf>> {
