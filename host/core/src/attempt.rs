@@ -148,6 +148,7 @@ async fn run(lane: &Lane, slot: &mut Option<Box<dyn Session>>, part: &mut [Ident
             Ok(Attempt { committed: Some(committed), looked: commit::looked(), fates, emitted, mismatches })
         }
         Verdict::RolledBack(error) => Err(Fault::System(error)),
+        Verdict::Refused(refusal) => Err(Fault::Refused(refusal)),
         Verdict::InDoubt(error) => {
             crate::telemetry::count(crate::telemetry::Count::InDoubt, &settings.name, 1);
             tracing::warn!(route = %settings.name, error = %crate::lane::chain(&error), "commit in doubt, the inbox will tell");

@@ -3,7 +3,7 @@
 //! **Invariant:** `Committed` is made here alone, after the database said so; a lost answer is `InDoubt` and
 //! settles nothing.
 
-use crate::store::{CommitError, Error, Session};
+use crate::store::{CommitError, Error, Refusal, Session};
 
 /// The batch's transaction is in the database.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ mod sealed {
 pub enum Verdict {
     Committed(Committed),
     RolledBack(Error),
+    Refused(Refusal),
     InDoubt(Error),
 }
 
@@ -41,6 +42,7 @@ pub(crate) async fn commit(session: &mut dyn Session) -> Verdict {
     match session.commit().await {
         Ok(()) => Verdict::Committed(Committed { _private: () }),
         Err(CommitError::RolledBack(error)) => Verdict::RolledBack(error),
+        Err(CommitError::Refused(refusal)) => Verdict::Refused(refusal),
         Err(CommitError::InDoubt(error)) => Verdict::InDoubt(error),
     }
 }

@@ -220,6 +220,9 @@ pub enum CommitError {
     /// Known not to be committed.
     #[error("the transaction was rolled back")]
     RolledBack(#[source] Error),
+    /// A deferred constraint refused a row; nothing was committed.
+    #[error("{}: {}", .0.code, .0.reason)]
+    Refused(Refusal),
     /// The connection was lost after COMMIT was sent: only the inbox can tell.
     #[error("the outcome of the commit is not known")]
     InDoubt(#[source] Error),
