@@ -1,0 +1,52 @@
+//! `ackwright inbox show`.
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::{Outcome, stores};
+use crate::args::Inbox;
+use crate::config::Loaded;
+use crate::output::{print, print_json, short, table, time};
+
+#[derive(Serialize)]
+struct Found {
+    database: String,
+    #[serde(flatten)]
+    row: ackwright_core::parked::InboxRow,
+    created: String,
+}
+
+pub async fn inbox(loaded: &Loaded, command: Inbox, json: bool) -> anyhow::Result<Outcome> {
+    let Inbox::Show { text, scope } = command;
+    let mut found = Vec::new();
+    for (database, store) in stores(loaded, scope.database.as_deref())? {
+        let rows = store.parked().inbox(&text, scope.limit).await;
+        let rows = rows.with_context(|| format!("the inbox of database {database:?} cannot be read"))?;
+        found.extend(rows.into_iter().map(|row| Found {
+            database: database.clone(),
+            created: time(row.created_at),
+            row,
+        }));
+    }
+    if json {
+        print_json(&found)?;
+    } else if found.is_empty() {
+        print("no message with this key is recorded")?;
+    } else {
+        let headings = ["created", "state", "group", "plugin", "digest", "message", "key"];
+        let rows = found.iter().map(|f| {
+            let row = &f.row;
+            [
+                f.created.clone(),
+                row.state.clone(),
+                row.group.clone(),
+                row.plugin.clone(),
+                short(&row.digest, 12),
+                short(&row.label, 60),
+                row.key.to_string(),
+            ]
+        });
+        print(&table(headings, rows))?;
+    }
+    Ok(if found.is_empty() { Outcome::Unmet } else { Outcome::Done })
+}
