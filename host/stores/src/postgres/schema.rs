@@ -68,7 +68,7 @@ const COLUMNS: &str = "
 const KEYS: &str = "
     SELECT i.indrelid::int8 AS oid, ic.relname::text AS name, i.indisprimary AS primary_key,
            i.indpred IS NULL AND i.indexprs IS NULL AND i.indimmediate AND i.indisvalid AND i.indisunique AS plain,
-           i.indkey::int2[] AS columns, i.indnkeyatts::int4 AS count, i.indisunique OR i.indisexclusion AS watches,
+           (i.indkey::int2[])[0:] AS columns, i.indnkeyatts::int4 AS count, i.indisunique OR i.indisexclusion AS watches,
            i.indexprs IS NOT NULL OR i.indpred IS NOT NULL AS computed
     FROM pg_index i JOIN pg_class ic ON ic.oid = i.indexrelid
     ORDER BY i.indrelid, i.indisprimary DESC, ic.relname";

@@ -388,7 +388,14 @@ impl store::Session for Session {
                 if wire.simple("ROLLBACK").await.is_ok() {
                     self.wire = Some(wire);
                 }
-                Err(CommitError::RolledBack(into_system(ATTEMPTED, error)))
+                // A deferred constraint: the effects are to blame, and the same transaction would fail again.
+                match classify(ATTEMPTED.to_owned(), error) {
+                    Fault::Refused(error) => match refusal::refused(ATTEMPTED, *error, None) {
+                        ApplyError::Refused(refusal) => Err(CommitError::Refused(refusal)),
+                        ApplyError::System(error) => Err(CommitError::RolledBack(error)),
+                    },
+                    Fault::System(error) => Err(CommitError::RolledBack(error)),
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteConnection;
 
 use super::connect::{File, Open};
-use super::fault::{Lost, commit_refused, no_transaction, system};
+use super::fault::{Fault, Lost, classify, commit_refused, no_transaction, system};
 use super::reads::Arity;
 use super::{apply, inbox, reads, schema};
 
@@ -155,13 +155,17 @@ impl store::Session for Session {
                 Ok(())
             }
             Err(error) => {
-                let refused = commit_refused(&error);
-                let error = system(error, "commit");
-                if refused {
+                if commit_refused(&error) {
                     self.open = Some(open);
                     self.rollback().await;
-                    return Err(CommitError::RolledBack(error));
+                    // A deferred constraint: the effects are to blame, and the same transaction would fail again.
+                    return Err(match classify(error, || "commit".into()) {
+                        Fault::Refused(refusal) => CommitError::Refused(refusal),
+                        Fault::Sql { error, .. } => CommitError::RolledBack(system(error, "commit")),
+                        Fault::System(error) => CommitError::RolledBack(error),
+                    });
                 }
+                let error = system(error, "commit");
                 // The write-ahead log may hold the whole transaction or not; the next reader of the file decides.
                 Err(CommitError::InDoubt(error))
             }
