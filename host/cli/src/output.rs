@@ -16,7 +16,7 @@ pub fn colours(stream: &impl IsTerminal) -> bool {
 /// Rows under headings; as wide as the terminal, or as the content where it is none.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING.into());
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_header(headings.map(str::to_uppercase));
     for row in rows {
         table.add_row(row);

@@ -312,13 +312,14 @@ fn when(reading: &Reading<'_>, item: Item<'_>) -> Option<Vec<Condition>> {
             push(reading.string(item).map(|pattern| Condition::Header { name, pattern }));
         }
     }
-    let kinds: [(&'static str, fn(String) -> Condition); 3] =
-        [("subject", Condition::Subject), ("source", Condition::Source), ("content_type", Condition::ContentType)];
-    for (key, condition) in kinds {
+    let mut condition = |key, condition: fn(String) -> Condition| {
         if let Some(item) = fields.take(key) {
             push(reading.string(item).map(condition));
         }
-    }
+    };
+    condition("subject", Condition::Subject);
+    condition("source", Condition::Source);
+    condition("content_type", Condition::ContentType);
     fields.finish();
     all
 }

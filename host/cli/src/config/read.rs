@@ -387,7 +387,7 @@ impl<'r, 'de> Fields<'r, 'de> {
 
     /// Ends the table: keys that are left are unknown.
     pub fn finish(self) {
-        for (key, _) in &self.table {
+        for key in self.table.keys() {
             let place = if self.name.is_empty() { "at the top level".into() } else { format!("in [{}]", self.name) };
             let mut mistake = Mistake::error(key.span.into(), format!("unknown key `{}` {place}", key.name));
             match nearest(&key.name, self.known.iter().copied()) {
