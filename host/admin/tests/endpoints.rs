@@ -65,7 +65,7 @@ impl outbox::Store for Memory {
     async fn release(&self, _: Uuid) -> Result<(), Error> {
         unreachable!("the admin API only reads")
     }
-    async fn pending(&self, _: &[i16], _: usize) -> Result<Vec<Row>, Error> {
+    async fn pending(&self, _: &str, _: &[i16], _: usize) -> Result<Vec<Row>, Error> {
         unreachable!("the admin API only reads")
     }
     async fn settle(&self, _: Uuid, _: &[(i64, Fate)], _: Duration) -> Result<(), Error> {
