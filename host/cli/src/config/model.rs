@@ -47,6 +47,8 @@ pub struct Database {
     pub kind: DatabaseKind,
     /// `run` applies migrations at its start.
     pub migrate: bool,
+    /// This host publishes the outbox; where not, other hosts on the same database do.
+    pub relay: bool,
     /// How long sent rows stay in the outbox; zero removes them at once.
     pub keep_sent: Duration,
     /// Connections go through a pooler that hands out a server session a transaction.

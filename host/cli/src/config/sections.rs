@@ -54,6 +54,7 @@ pub fn database(name: &str, mut fields: Fields<'_, '_>) -> Option<Database> {
     let reading = fields.reading();
     let url = fields.required("url", "\"${DATABASE_URL}\"", Reading::text);
     let migrate = fields.optional("migrate", Reading::boolean).unwrap_or(false);
+    let relay = fields.optional("relay", Reading::boolean).unwrap_or(true);
     let keep_sent = fields.optional("keep_sent", Reading::duration).map_or(Duration::ZERO, |at| at.value);
     let lock_timeout = fields.optional("lock_timeout", Reading::duration).map(|at| at.value);
     let statement_timeout = fields.optional("statement_timeout", Reading::duration).map(|at| at.value);
@@ -104,7 +105,7 @@ pub fn database(name: &str, mut fields: Fields<'_, '_>) -> Option<Database> {
         }
     };
     let pooled = pooled.is_some_and(|at| at.value);
-    Some(Database { url: Secret::url(text), kind, migrate, keep_sent, pooled, lock_timeout, statement_timeout })
+    Some(Database { url: Secret::url(text), kind, migrate, relay, keep_sent, pooled, lock_timeout, statement_timeout })
 }
 
 /// A relative path of a SQLite file starts at the folder of the configuration, like every other path in it.

@@ -113,30 +113,32 @@ impl Host {
         let emitted = Arc::new(Notify::new());
 
         let Some(routes) = self.routes(&name, &reached).await? else { return Ok(()) };
-        let relay = Relay {
-            settings: relay::Settings {
-                database: Arc::clone(&label),
-                relay: Uuid::from_u128(rand::random()),
-                retry: OUTBOX_RETRY,
-                keep: database.keep_sent,
-            },
-            store: reached.store.outbox(),
-            publishers: self.brokers.publishers(&name, &self.config).await?,
-            emitted: Arc::clone(&emitted),
-            health: self.health.clone(),
-            pulses: self.pulses.clone(),
-        };
         // They outlive the routes: what a last batch emits is still published.
         let ending = CancellationToken::new();
         let mut helpers = JoinSet::new();
-        helpers.spawn(relay.run(ending.clone()));
+        if database.relay {
+            let relay = Relay {
+                settings: relay::Settings {
+                    database: Arc::clone(&label),
+                    relay: Uuid::from_u128(rand::random()),
+                    retry: OUTBOX_RETRY,
+                    keep: database.keep_sent,
+                },
+                store: reached.store.outbox(),
+                publishers: self.brokers.publishers(&name, &self.config).await?,
+                emitted: Arc::clone(&emitted),
+                health: self.health.clone(),
+                pulses: self.pulses.clone(),
+            };
+            helpers.spawn(relay.run(ending.clone()));
+        }
         let keep = self.config.routes.values().filter(|route| route.database.value == name);
         let keep = keep.map(|route| route.dedup_ttl).max().unwrap_or(Duration::MAX);
         let pulse = self.pulses.task(format!("database.{name}.janitor"));
         helpers.spawn(janitor::clean(label, reached.store.parked(), keep, pulse, ending.clone()));
 
         let result = self.run_routes(routes, &reached, &emitted).await;
-        if result.is_ok() {
+        if result.is_ok() && database.relay {
             self.empty_outbox(&name, reached.store.as_ref()).await;
         }
         ending.cancel();
