@@ -33,7 +33,7 @@ pub fn install(packages: &[&str]) -> Result<()> {
         Path::new("/usr/bin/apt-get").exists(),
         "{names} must be installed and this system has no apt-get: install what these Debian packages hold by hand"
     );
-    println!("installing {names} with apt-get");
+    eprintln!("installing {names} with apt-get");
     let id = Command::new("id").arg("-u").output().context("ask id -u who we are")?;
     let mut command = if id.stdout.trim_ascii() == b"0" {
         Command::new("sh")

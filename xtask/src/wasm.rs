@@ -24,13 +24,16 @@ const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_LINKER: &str = "/usr/bin/wasm-ld-22";
 
+/// Where the plugins are put, from the repository's root.
+pub const OUT: &str = "target/plugins";
+
 /// Workspaces whose `cdylib` crates become `target/plugins/<crate>.wasm`.
 pub const WORKSPACES: [&str; 2] = ["plugins", "tests/guests"];
 
 /// Builds everything in `plugins/` and `tests/guests/`; returns the paths of the `.wasm` files by crate name.
 pub fn build(root: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let toolchain = Toolchain::set_up(root)?;
-    let out = root.join("target/plugins");
+    let out = root.join(OUT);
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
 
     let mut built = BTreeMap::new();
