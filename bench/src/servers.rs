@@ -75,7 +75,7 @@ pub async fn host(servers: &Servers, ground: &Ground, setting: Setting) -> Resul
         r#"
 [host]
 admin = "{admin}"
-log = { level = "warn" }
+log = {{ level = "warn" }}
 
 [database.main]
 url = "{database}"
