@@ -10,7 +10,7 @@ use ackwright_admin::server::{Config, Database, Facts, Route, Server};
 use ackwright_core::health::Health;
 use ackwright_core::key::DedupKey;
 use ackwright_core::message::Message;
-use ackwright_core::outbox::{self, Counts, Fate, Row};
+use ackwright_core::outbox::{self, Counts, Fate};
 use ackwright_core::parked::{self, Due, Envelope, Filter, InboxRow, Shown};
 use ackwright_core::pulse::Pulses;
 use ackwright_core::store::{Error, State};
@@ -65,7 +65,7 @@ impl outbox::Store for Memory {
     async fn release(&self, _: Uuid) -> Result<(), Error> {
         unreachable!("the admin API only reads")
     }
-    async fn pending(&self, _: &str, _: &[i16], _: usize) -> Result<Vec<Row>, Error> {
+    async fn pending(&self, _: &str, _: &[i16], _: usize) -> Result<outbox::Pending, Error> {
         unreachable!("the admin API only reads")
     }
     async fn settle(&self, _: Uuid, _: &[(i64, Fate)], _: Duration) -> Result<(), Error> {

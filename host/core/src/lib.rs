@@ -36,6 +36,7 @@ pub mod telemetry;
 pub mod value;
 
 mod attempt;
+mod float;
 mod intake;
 mod invoke;
 mod lane;

@@ -73,7 +73,9 @@ pub enum HeaderValue {
     I32(i32),
     U32(u32),
     I64(i64),
+    #[serde(with = "crate::float")]
     F32(f32),
+    #[serde(with = "crate::float")]
     F64(f64),
     /// AMQP 0-9-1 decimal: unscaled value and number of decimal places.
     Decimal {

@@ -51,6 +51,38 @@ pub struct Row {
     pub attempts: i32,
 }
 
+/// What `pending` found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pending {
+    pub rows: Vec<Row>,
+    /// Rows whose headers nobody can read any more; they must not hold up the others.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Pending {
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Takes a row in, with its headers as they are stored.
+    pub fn push(&mut self, row: Row, headers: &str) {
+        match serde_json::from_str(headers) {
+            Ok(headers) => self.rows.push(Row { headers, ..row }),
+            Err(error) => {
+                let reason = format!("its stored headers cannot be read: {error}");
+                self.unreadable.push(Unreadable { position: row.position, id: row.id, reason });
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    pub position: i64,
+    pub id: Uuid,
+    pub reason: String,
+}
+
 /// What became of a row that a relay tried to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fate {
@@ -100,7 +132,7 @@ pub trait Store: Send + Sync {
 
     /// Up to `most` rows for one broker in these shards that are due, in order of position; a row stays out while
     /// an earlier row of its key was refused and is not due.
-    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Vec<Row>, Error>;
+    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Pending, Error>;
 
     /// Records fates, in one transaction, only for rows of shards that `relay` still holds. `keep` is how long
     /// sent rows stay; zero deletes them at once.

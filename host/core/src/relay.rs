@@ -199,27 +199,34 @@ impl Line {
         if shards.is_empty() {
             return Pass::Done;
         }
-        let rows = match self.store.pending(&self.broker, &shards, MOST).await {
-            Ok(rows) => rows,
+        let pending = match self.store.pending(&self.broker, &shards, MOST).await {
+            Ok(pending) => pending,
             Err(error) => {
                 self.health.down(chain(&error));
                 return Pass::Away;
             }
         };
-        if rows.is_empty() {
+        if pending.is_empty() {
             self.health.ready();
             return Pass::Done;
         }
         fail::fail_point!("relay:before");
-        let answers = self.publisher.publish(&rows).await;
+        let rows = pending.rows;
+        // A publisher need not expect to be called for nothing.
+        let answers = if rows.is_empty() { Vec::new() } else { self.publisher.publish(&rows).await };
         fail::fail_point!("relay:after");
-        let mut fates = Vec::with_capacity(rows.len());
+        let mut fates = Vec::with_capacity(rows.len() + pending.unreadable.len());
         let mut away = None;
         for (row, answer) in rows.iter().zip(answers) {
             match self.fate(row, answer) {
                 Ok(fate) => fates.push((row.position, fate)),
                 Err(why) => away = Some(why),
             }
+        }
+        let total = rows.len() + pending.unreadable.len();
+        for row in pending.unreadable {
+            tracing::error!(broker = %self.broker, id = %row.id, reason = %row.reason, "outbox row is parked");
+            fates.push((row.position, Fate::Parked { reason: row.reason }));
         }
         let name: Arc<str> = self.broker.as_str().into();
         let sent = fates.iter().filter(|(_, fate)| *fate == Fate::Sent).count();
@@ -232,7 +239,7 @@ impl Line {
         }
         telemetry::count(Count::Published, &name, sent);
         telemetry::count(Count::OutboxParked, &name, parked);
-        telemetry::count(Count::PublishFailures, &name, rows.len() - sent - parked);
+        telemetry::count(Count::PublishFailures, &name, total - sent - parked);
         match away {
             Some(why) => {
                 self.health.down(why);

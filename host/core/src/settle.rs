@@ -78,6 +78,7 @@ impl Settlement {
 }
 
 /// The one settle site of the program.
+#[expect(clippy::disallowed_methods, reason = "this is the one settle site")]
 pub async fn settle(settlements: Vec<Settlement>) -> Tally {
     let mut total = Tally::default();
     let mut rest = settlements.into_iter().peekable();

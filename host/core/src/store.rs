@@ -201,7 +201,7 @@ pub struct Refusal {
     /// A row that this one refers to is not there (yet): run again later.
     pub retry: bool,
     /// The guard of the refused row's effect, where it was one.
-    pub guard: Option<effect::Guard>,
+    pub guard: Option<Box<effect::Guard>>,
     /// Messages of the batch that can be to blame; empty where the database does not tell.
     pub suspects: Vec<u32>,
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackwright_core::outbox::{Counts, Fate, Listed, NewRow, Row, Store};
+use ackwright_core::outbox::{Counts, Fate, Listed, NewRow, Pending, Row, Store};
 use ackwright_core::store::Error;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -125,24 +125,28 @@ impl Store for Outbox {
         self.link.affected("release outbox shards", RELEASE, vec![Param::uuid(relay)]).await.map(drop)
     }
 
-    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Vec<Row>, Error> {
+    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Pending, Error> {
         const ATTEMPTED: &str = "read pending outbox rows";
         let shards = Array::of(Native::Int2, shards.iter().map(|s| s.to_be_bytes()));
         let rows = self.link.rows(ATTEMPTED, PENDING, vec![shards, count(most), Param::text(broker)]).await?;
-        read(ATTEMPTED, &rows, |row| {
-            let headers: &str = row.try_get("headers")?;
-            Ok(Row {
+        let rows = read(ATTEMPTED, &rows, |row| {
+            let headers: String = row.try_get("headers")?;
+            let row = Row {
                 position: row.try_get("position")?,
                 id: super::uuid(row, "id")?,
                 broker: row.try_get("broker")?,
                 destination: row.try_get("destination")?,
                 order_key: row.try_get("order_key")?,
                 content_type: row.try_get("content_type")?,
-                headers: serde_json::from_str(headers).map_err(|e| sqlx::Error::Decode(e.into()))?,
+                headers: Vec::new(),
                 body: Bytes::from(row.try_get::<Vec<u8>, _>("body")?),
                 attempts: row.try_get("attempts")?,
-            })
-        })
+            };
+            Ok((row, headers))
+        })?;
+        let mut pending = Pending::default();
+        rows.into_iter().for_each(|(row, headers)| pending.push(row, &headers));
+        Ok(pending)
     }
 
     async fn settle(&self, relay: Uuid, fates: &[(i64, Fate)], keep: Duration) -> Result<(), Error> {

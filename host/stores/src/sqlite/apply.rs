@@ -232,7 +232,7 @@ impl<'a> Target<'a> {
                 code: format!("guard:{}", guard.code),
                 reason: guard.reason.clone(),
                 retry: false,
-                guard: Some(guard.clone()),
+                guard: Some(Box::new(guard.clone())),
                 suspects: origins([row]),
             },
             None => Refusal {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackwright_core::outbox::{Counts, Fate, Listed, Row, SHARDS, Store};
+use ackwright_core::outbox::{Counts, Fate, Listed, Pending, Row, SHARDS, Store};
 use ackwright_core::store::Error;
 use async_trait::async_trait;
 use sqlx::Row as _;
@@ -79,10 +79,10 @@ impl Store for Outbox {
         self.change("release shards of the outbox", sql, parameters).await.map(|_| ())
     }
 
-    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Vec<Row>, Error> {
+    async fn pending(&self, broker: &str, shards: &[i16], most: usize) -> Result<Pending, Error> {
         let attempted = "read pending outbox rows";
         if shards.is_empty() || most == 0 {
-            return Ok(Vec::new());
+            return Ok(Pending::default());
         }
         let mut parameters = Parameters::default();
         parameters.push(broker.to_owned());
@@ -101,7 +101,11 @@ impl Store for Outbox {
             values(shards.len(), 1)
         );
         let rows = self.rows(attempted, sql, parameters).await?;
-        rows.iter().map(|row| pending(row).map_err(|error| system(error, attempted))).collect()
+        let mut found = Pending::default();
+        for row in &rows {
+            pending(row, &mut found).map_err(|error| system(error, attempted))?;
+        }
+        Ok(found)
     }
 
     async fn settle(&self, relay: Uuid, fates: &[(i64, Fate)], keep: Duration) -> Result<(), Error> {
@@ -223,19 +227,21 @@ async fn settle(open: &mut Open, relay: Uuid, fates: &[(i64, Fate)], keep: Durat
     Ok(())
 }
 
-fn pending(row: &SqliteRow) -> Result<Row, sqlx::Error> {
+fn pending(row: &SqliteRow, found: &mut Pending) -> Result<(), sqlx::Error> {
     let headers: String = row.try_get(6)?;
-    Ok(Row {
+    let row = Row {
         position: row.try_get(0)?,
         id: uuid(row, 1)?,
         broker: row.try_get(2)?,
         destination: row.try_get(3)?,
         order_key: row.try_get(4)?,
         content_type: row.try_get(5)?,
-        headers: serde_json::from_str(&headers).map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+        headers: Vec::new(),
         body: row.try_get::<Vec<u8>, _>(7)?.into(),
         attempts: row.try_get(8)?,
-    })
+    };
+    found.push(row, &headers);
+    Ok(())
 }
 
 fn listed(row: &SqliteRow) -> Result<Listed, sqlx::Error> {

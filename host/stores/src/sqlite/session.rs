@@ -20,18 +20,22 @@ use super::connect::{File, Open};
 use super::fault::{Fault, Lost, classify, commit_refused, no_transaction, system};
 use super::reads::Arity;
 use super::{apply, inbox, reads, schema};
+use crate::fault;
 
 pub(super) struct Session {
     file: Arc<File>,
     catalog: Option<Arc<Catalog>>,
     idle: Option<SqliteConnection>,
     open: Option<Open>,
+    /// A call that writes failed: until the savepoint is rolled back to, the transaction cannot commit. SQLite
+    /// itself would commit what the call had written before it failed.
+    failed: bool,
     arity: Arity,
 }
 
 impl Session {
     pub(super) fn new(file: Arc<File>, catalog: Option<Arc<Catalog>>) -> Self {
-        Session { file, catalog, idle: None, open: None, arity: Arity::default() }
+        Session { file, catalog, idle: None, open: None, failed: false, arity: Arity::default() }
     }
 
     fn take(&mut self, attempted: &str) -> Result<Open, Error> {
@@ -51,11 +55,17 @@ impl Session {
         result
     }
 
+    /// As `keep`, for a call that writes.
+    fn wrote<T, E: Lost>(&mut self, open: Open, result: Result<T, E>) -> Result<T, E> {
+        self.failed |= result.is_err();
+        self.keep(open, result)
+    }
+
     async fn plain(&mut self, attempted: &str, sql: &'static str) -> Result<(), Error> {
         let mut open = self.take(attempted)?;
         let done = sqlx::query(sql).execute(&mut open.connection).await;
         let done = done.map(|_| ()).map_err(|error| system(error, attempted));
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 }
 
@@ -64,6 +74,7 @@ impl store::Session for Session {
     async fn begin(&mut self) -> Result<(), Error> {
         // A transaction that nobody ended goes with its connection, before this one waits for the write lock.
         drop(self.open.take());
+        self.failed = false;
         let mut open = self.file.begin(self.idle.take()).await?;
         if self.catalog.is_none() {
             self.catalog = Some(Arc::new(schema::read(&mut open.connection).await?));
@@ -75,37 +86,37 @@ impl store::Session for Session {
     async fn claim(&mut self, claims: &[Claim]) -> Result<Vec<Claimed>, Error> {
         let mut open = self.take("claim messages")?;
         let done = inbox::claim(&mut open, claims).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     async fn record(&mut self, states: &[(DedupKey, State)]) -> Result<(), Error> {
         let mut open = self.take("record the states of messages")?;
         let done = inbox::record(&mut open, states).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<(), ApplyError> {
         let (mut open, catalog) = self.take_with_catalog("apply effects")?;
         let done = apply::apply(&mut open.connection, &catalog, plan).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     async fn emit(&mut self, rows: &[outbox::NewRow]) -> Result<(), Error> {
         let mut open = self.take("write outbox rows")?;
         let done = inbox::emit(&mut open, rows).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     async fn park(&mut self, rows: &[parked::NewRow]) -> Result<(), Error> {
         let mut open = self.take("park messages")?;
         let done = inbox::park(&mut open, rows).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     async fn unpark(&mut self, keys: &[DedupKey]) -> Result<(), Error> {
         let mut open = self.take("remove parked copies")?;
         let done = inbox::unpark(&mut open, keys).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     /// The transaction holds the write lock of the whole database already, so `_lock` has nothing to add.
@@ -131,7 +142,7 @@ impl store::Session for Session {
     async fn execute(&mut self, statement: &Statement, parameters: &[Value]) -> Result<u64, ApplyError> {
         let mut open = self.take("run a statement")?;
         let done = reads::run(&mut open.connection, &mut self.arity, statement, parameters).await;
-        self.keep(open, done)
+        self.wrote(open, done)
     }
 
     async fn savepoint(&mut self) -> Result<(), Error> {
@@ -140,6 +151,7 @@ impl store::Session for Session {
 
     async fn rollback_to(&mut self) -> Result<(), Error> {
         self.plain("roll back to the savepoint", "ROLLBACK TO ackwright_message").await?;
+        self.failed = false;
         self.release().await
     }
 
@@ -148,6 +160,10 @@ impl store::Session for Session {
     }
 
     async fn commit(&mut self) -> Result<(), CommitError> {
+        if self.failed && self.open.is_some() {
+            self.rollback().await;
+            return Err(CommitError::RolledBack(fault::system("commit", fault::Broken::Failed)));
+        }
         let mut open = self.take("commit").map_err(CommitError::RolledBack)?;
         match sqlx::query("COMMIT").execute(&mut open.connection).await {
             Ok(_) => {

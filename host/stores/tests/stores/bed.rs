@@ -98,8 +98,14 @@ impl Bed {
     }
 
     pub async fn sql(&self, sql: &str) {
-        let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
-        connection.execute(AssertSqlSafe(sql)).await.unwrap();
+        let sql = AssertSqlSafe(sql);
+        if self.url.starts_with("sqlite:") {
+            let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
+            connection.execute(sql).await.unwrap();
+        } else {
+            let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
+            connection.execute(sql).await.unwrap();
+        }
     }
 }
 

@@ -142,12 +142,12 @@ async fn o01_a_row_that_commits_late_is_still_found() {
     let outbox = bed.store.outbox();
     let relay = Uuid::from_u128(1);
     let shards = outbox.lease(relay, Duration::from_secs(60)).await.unwrap();
-    let first = outbox.pending("events", &shards, 10).await.unwrap();
+    let first = outbox.pending("events", &shards, 10).await.unwrap().rows;
     assert_eq!(first.len(), 1);
     let sent = [(first[0].position, ackwright_core::outbox::Fate::Sent)];
     outbox.settle(relay, &sent, Duration::ZERO).await.unwrap();
     commit(&mut *early).await.unwrap();
-    let second = outbox.pending("events", &shards, 10).await.unwrap();
+    let second = outbox.pending("events", &shards, 10).await.unwrap().rows;
     assert_eq!(second.len(), 1);
     assert!(second[0].position < first[0].position);
 }

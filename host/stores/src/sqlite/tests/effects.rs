@@ -30,7 +30,7 @@ async fn a_floor_refuses_with_the_guard_and_the_message() {
     assert_eq!(db.number("SELECT sum(balance) FROM accounts").await, 0);
     let refusal = db.refused(&[&add("a", "balance", int(3), None), &sub("c", 1)]).await;
     assert_eq!((refusal.code.as_str(), refusal.suspects.as_slice()), ("guard:funds", &[1][..]));
-    assert_eq!(refusal.guard, Some(guard("funds")));
+    assert_eq!(refusal.guard.as_deref(), Some(&guard("funds")));
     assert_eq!(db.number("SELECT sum(balance) FROM accounts").await, 0, "nothing of the refused batch stays");
 }
 

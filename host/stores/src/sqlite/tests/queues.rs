@@ -32,7 +32,7 @@ async fn o01_rows_are_taken_by_state_and_a_refused_one_holds_back_its_key() {
     let relay = Uuid::from_u128(9);
     let shards = outbox.lease(relay, SECOND * 60).await.unwrap();
     assert_eq!(shards.len(), SHARDS as usize);
-    let rows = outbox.pending("b", &shards, 10).await.unwrap();
+    let rows = outbox.pending("b", &shards, 10).await.unwrap().rows;
     assert_eq!(rows.iter().map(|row| row.id.as_u128()).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!((&rows[0].headers, &rows[0].body), (&out(1, "a").headers, &out(1, "a").body));
     assert!(outbox.pending("other", &shards, 10).await.unwrap().is_empty());
@@ -42,7 +42,7 @@ async fn o01_rows_are_taken_by_state_and_a_refused_one_holds_back_its_key() {
     outbox.settle(relay, &fates, SECOND).await.unwrap();
     assert!(outbox.pending("b", &shards, 10).await.unwrap().is_empty(), "3 waits behind 1");
     assert_eq!(outbox.retry(&[rows[0].id]).await.unwrap(), 1);
-    let again = outbox.pending("b", &shards, 10).await.unwrap();
+    let again = outbox.pending("b", &shards, 10).await.unwrap().rows;
     assert_eq!(again.iter().map(|row| (row.id.as_u128(), row.attempts)).collect::<Vec<_>>(), [(1, 1), (3, 0)]);
 
     let parked = Fate::Parked { reason: "never".into() };
@@ -64,7 +64,7 @@ async fn o01_only_the_relay_that_holds_a_shard_settles_its_rows() {
     let outbox = db.store.outbox();
     let (old, new) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let shards = outbox.lease(old, Duration::ZERO).await.unwrap();
-    let position = outbox.pending("b", &shards, 1).await.unwrap()[0].position;
+    let position = outbox.pending("b", &shards, 1).await.unwrap().rows[0].position;
     assert_eq!(outbox.lease(new, SECOND * 60).await.unwrap().len(), SHARDS as usize);
     assert!(outbox.lease(old, SECOND).await.unwrap().is_empty());
     outbox.settle(old, &[(position, Fate::Sent)], Duration::ZERO).await.unwrap();
