@@ -34,8 +34,11 @@ const CACHE_LIMIT: usize = 1024;
 #[derive(Debug)]
 pub struct Guard {
     dialect: Dialect,
-    parsed: Mutex<HashMap<(Purpose, String), Result<Arc<Parsed>, effect::Error>>>,
+    parsed: Mutex<Known>,
 }
+
+/// What the guard found in a statement, by its purpose and text.
+type Known = HashMap<(Purpose, String), Result<Arc<Parsed>, effect::Error>>;
 
 /// A statement that is admissible for whoever holds the grants that it needs.
 #[derive(Debug)]

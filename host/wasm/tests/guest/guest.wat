@@ -87,7 +87,7 @@
     (i32.store (i32.const 304) (i32.load offset=8 (local.get $message)))
     (i32.const 256))
 
-  (func (export "ackwright:handler/consumer@0.1.0#handle") (param $message i32) (result i32)
+  (func $"ackwright:handler/consumer@0.1.0#handle" (export "ackwright:handler/consumer@0.1.0#handle") (param $message i32) (result i32)
     (local $i i32)
     (i32.store8 (i32.const 400) (i32.const 0))
     (if (call $is (local.get $message) (i32.const 111)) ;; o
