@@ -184,7 +184,7 @@ async fn drain(connection: &Connection, messages: usize) -> Result<()> {
     while let Some(delivery) = consumer.next().await {
         let delivery = delivery?;
         let count = seen.fetch_add(1, Ordering::Relaxed) + 1;
-        if count % BATCH == 0 || count == messages {
+        if count.is_multiple_of(BATCH) || count == messages {
             delivery.ack(BasicAckOptions { multiple: true }).await?;
         }
         if count == first {

@@ -192,7 +192,7 @@ impl Target {
 
 fn plain<const N: usize>(heads: [&str; N]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING.into());
+    table.load_style(presets::NOTHING);
     table.set_header(heads);
     table
 }

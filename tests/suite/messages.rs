@@ -56,8 +56,8 @@ async fn keys_that_look_alike_are_different_messages(kind: Kind) {
 async fn r08_a_message_with_every_kind_of_header_flows_and_so_do_its_neighbours() {
     let stage = Stage::new(Kind::Postgres).await;
     let _host = stage.host().await;
-    let mut load = Load::default();
-    load.balances = Load::generate(0, Size { orders: 0, transfers: 0, poison: 0, repeats: 0 }).balances;
+    let balances = Load::generate(0, Size { orders: 0, transfers: 0, poison: 0, repeats: 0 }).balances;
+    let mut load = Load { balances, ..Load::default() };
     let letters: Vec<Letter> = (0..6).map(|n| load.order(&format!("o-{n}"), "c")).collect();
     for (letter, headers) in letters.iter().zip([plain(), every_kind(), binary(), plain(), every_kind(), plain()]) {
         stage.send_with_headers(letter, headers).await;

@@ -49,7 +49,8 @@ pub(super) fn unmet(row: &Row, table: &Table, verb: Verb) -> ApplyError {
             ("guard:missing".to_owned(), format!("the row of {} to be {did} is not there", table.name))
         }
     };
-    let refusal = Refusal { code, reason, retry: false, guard: row.guard.clone().map(Box::new), suspects: row.origins.clone() };
+    let refusal =
+        Refusal { code, reason, retry: false, guard: row.guard.clone().map(Box::new), suspects: row.origins.clone() };
     ApplyError::Refused(refusal)
 }
 
