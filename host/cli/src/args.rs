@@ -35,7 +35,7 @@ pub enum Command {
     /// Run the host until SIGTERM or SIGINT, then drain.
     #[command(after_help = "\
 The first signal stops intake, finishes or rolls back what is under way, settles it, and exits with 0 within
-host.drain_timeout. A second signal exits at once with 130.
+host.drain_timeout. A later second signal exits at once with 130.
 
 Examples:
   ackwright run

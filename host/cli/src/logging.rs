@@ -12,6 +12,10 @@ use crate::output::colours;
 /// Replaces `host.log.level`.
 const VARIABLE: &str = "ACKWRIGHT_LOG";
 
+/// What the client of RabbitMQ logs at `error` are states that the host handles and reports in its own words, and at
+/// `warn` it logs bodies of messages. A directive of the user's for the same target wins.
+const QUIET: &str = "lapin=off";
+
 pub fn start(host: &Host) -> anyhow::Result<()> {
     let level = std::env::var(VARIABLE).unwrap_or_else(|_| host.log_level.clone());
     install(&level, host.log_format)
@@ -26,7 +30,7 @@ pub fn start_if_asked() -> anyhow::Result<()> {
 }
 
 fn install(level: &str, format: LogFormat) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(level)
+    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
         .map_err(|error| anyhow::anyhow!("{VARIABLE} is no log level and no list of directives: {error}"))?;
     let people = match format {
         LogFormat::Auto => io::IsTerminal::is_terminal(&io::stderr()),

@@ -64,6 +64,11 @@ pub fn short(text: &str, most: usize) -> String {
     line
 }
 
+/// `1 route`, `2 routes`.
+pub fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// An error and its causes, each once, one a line.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut lines: Vec<String> = Vec::new();

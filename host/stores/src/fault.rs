@@ -27,23 +27,33 @@ pub(crate) enum Broken {
     Answer(String),
 }
 
-pub(crate) fn lost(
-    attempted: impl Into<String>,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> store::Error {
-    store::Error { attempted: attempted.into(), lost: true, conflict: false, source: source.into() }
+/// What the database said, without the line of its own source code that the driver adds.
+#[derive(Debug, thiserror::Error)]
+#[error("the database says: {0}")]
+pub struct Said(String);
+
+/// The error as it is shown: one that the database sent speaks for itself.
+pub(crate) fn plain(source: Source) -> Source {
+    match source.downcast::<sqlx::Error>() {
+        Ok(error) => match *error {
+            sqlx::Error::Database(said) => Box::new(Said(said.message().to_owned())),
+            other => Box::new(other),
+        },
+        Err(source) => source,
+    }
 }
 
-pub(crate) fn system(
-    attempted: impl Into<String>,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> store::Error {
-    store::Error { attempted: attempted.into(), lost: false, conflict: false, source: source.into() }
+/// Where an error came from.
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) fn lost(attempted: impl Into<String>, source: impl Into<Source>) -> store::Error {
+    store::Error { attempted: attempted.into(), lost: true, conflict: false, source: plain(source.into()) }
 }
 
-pub(crate) fn conflict(
-    attempted: impl Into<String>,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> store::Error {
-    store::Error { attempted: attempted.into(), lost: false, conflict: true, source: source.into() }
+pub(crate) fn system(attempted: impl Into<String>, source: impl Into<Source>) -> store::Error {
+    store::Error { attempted: attempted.into(), lost: false, conflict: false, source: plain(source.into()) }
+}
+
+pub(crate) fn conflict(attempted: impl Into<String>, source: impl Into<Source>) -> store::Error {
+    store::Error { attempted: attempted.into(), lost: false, conflict: true, source: plain(source.into()) }
 }

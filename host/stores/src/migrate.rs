@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
+use crate::fault;
+
 /// Where the database keeps what was applied. A table of our own, since applications that use sqlx keep theirs
 /// in its default.
 pub(crate) const TABLE: &str = "ackwright_migrations";
@@ -20,15 +22,18 @@ pub enum Error {
     #[error(transparent)]
     Open(#[from] crate::OpenError),
     #[error("the database cannot be reached to bring its tables up to date")]
-    Unreachable(#[source] sqlx::Error),
-    #[error("the database cannot be reached to bring its tables up to date")]
     Connect(#[source] ackwright_core::store::Error),
     #[error("the tables of the host cannot be read")]
-    Unreadable(#[source] sqlx::Error),
+    Unreadable(#[source] fault::Source),
     #[error("a migration failed; it was rolled back, the ones before it stay")]
     Failed(#[source] sqlx::migrate::MigrateError),
     #[error("migration {0} was applied from another text: the database belongs to another version of ackwright")]
     Differs(String),
+}
+
+/// The host's own tables could not be read.
+pub(crate) fn unreadable(error: sqlx::Error) -> Error {
+    Error::Unreadable(fault::plain(error.into()))
 }
 
 /// A migrator over embedded steps.

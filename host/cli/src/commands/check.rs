@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::config::{self, Loaded, mistake};
-use crate::output::{chain, colours, print, print_json, short, table};
+use crate::output::{chain, colours, counted, print, print_json, short, table};
 use crate::wiring::{databases, plugins};
 
 /// For one database to answer; a check does not wait as `run` does.
@@ -140,7 +140,7 @@ fn human(loaded: &Loaded, report: &Report, offline: bool) -> String {
         "config".to_owned(),
         loaded.report.source.path.display().to_string(),
         "ok".to_owned(),
-        format!("{} routes", loaded.config.routes.len()),
+        counted(loaded.config.routes.len(), "route"),
     ]];
     rows.extend(report.plugins.iter().map(|p| {
         let detail = p.digest.as_deref().map_or_else(String::new, |digest| format!("digest {}", short(digest, 12)));
@@ -149,8 +149,10 @@ fn human(loaded: &Loaded, report: &Report, offline: bool) -> String {
     rows.extend(report.databases.iter().map(|d| {
         let detail = match d.tables {
             None => "not reached".to_owned(),
-            Some(tables) if d.missing_migrations.is_empty() => format!("{tables} tables"),
-            Some(tables) => format!("{tables} tables, {} migrations to apply", d.missing_migrations.len()),
+            Some(tables) if d.missing_migrations.is_empty() => counted(tables, "table"),
+            Some(tables) => {
+                format!("{}, {} to apply", counted(tables, "table"), counted(d.missing_migrations.len(), "migration"))
+            }
         };
         ["database".into(), d.name.clone(), state(&d.faults), detail]
     }));

@@ -1,9 +1,8 @@
 //! `ackwright inbox show`.
 
-use anyhow::Context;
 use serde::Serialize;
 
-use super::{Outcome, stores};
+use super::{Outcome, stores, unmigrated};
 use crate::args::Inbox;
 use crate::config::Loaded;
 use crate::output::{print, print_json, short, table, time};
@@ -20,8 +19,12 @@ pub async fn inbox(loaded: &Loaded, command: Inbox, json: bool) -> anyhow::Resul
     let Inbox::Show { text, scope } = command;
     let mut found = Vec::new();
     for (database, store) in stores(loaded, scope.database.as_deref())? {
-        let rows = store.parked().inbox(&text, scope.limit).await;
-        let rows = rows.with_context(|| format!("the inbox of database {database:?} cannot be read"))?;
+        let inbox = store.parked();
+        let mut rows = inbox.inbox(&text, scope.limit).await;
+        if rows.as_ref().is_ok_and(Vec::is_empty) {
+            rows = inbox.inbox(&quoted(&text), scope.limit).await;
+        }
+        let rows = unmigrated(rows, loaded, &database, "inbox").await?;
         found.extend(rows.into_iter().map(|row| Found {
             database: database.clone(),
             created: time(row.created_at),
@@ -49,4 +52,20 @@ pub async fn inbox(loaded: &Loaded, command: Inbox, json: bool) -> anyhow::Resul
         print(&table(headings, rows))?;
     }
     Ok(if found.is_empty() { Outcome::Unmet } else { Outcome::Done })
+}
+
+/// The start of a readable form whose quotes were left out: `ORDER_PAID o-1` for `"ORDER_PAID" "o-1`.
+fn quoted(text: &str) -> String {
+    format!("\"{}", text.split_whitespace().collect::<Vec<_>>().join("\" \""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_may_be_left_out() {
+        assert_eq!(quoted("ORDER_PAID o-1"), r#""ORDER_PAID" "o-1"#);
+        assert_eq!(quoted("ORDER"), r#""ORDER"#);
+    }
 }

@@ -57,6 +57,26 @@ pub fn stores(loaded: &Loaded, only: Option<&str>) -> anyhow::Result<Vec<(String
         .collect()
 }
 
+/// What a database answered; where it lacks the host's tables, the error says so rather than that one is missing.
+pub async fn unmigrated<T, E>(answer: Result<T, E>, loaded: &Loaded, database: &str, what: &str) -> anyhow::Result<T>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let error = match answer {
+        Ok(answer) => return Ok(answer),
+        Err(error) => anyhow::Error::new(error),
+    };
+    let missing = databases::pending(&loaded.config.databases[database]).await.unwrap_or_default();
+    Err(if missing.is_empty() {
+        error.context(format!("the {what} of database {database:?} cannot be read"))
+    } else {
+        anyhow::anyhow!(
+            "database {database:?} lacks the tables of this host ({}); run `ackwright migrate`",
+            missing.join(", ")
+        )
+    })
+}
+
 /// Names of databases, checked against the configuration.
 pub fn chosen(loaded: &Loaded, only: Option<&str>) -> anyhow::Result<Vec<String>> {
     let known: Vec<String> = loaded.config.databases.keys().cloned().collect();

@@ -1,9 +1,8 @@
 //! `ackwright outbox list`.
 
-use anyhow::Context;
 use serde::Serialize;
 
-use super::{Outcome, stores};
+use super::{Outcome, stores, unmigrated};
 use crate::args::Outbox;
 use crate::config::Loaded;
 use crate::output::{optional_time, print, print_json, short, table, time};
@@ -21,7 +20,7 @@ pub async fn outbox(loaded: &Loaded, command: Outbox, json: bool) -> anyhow::Res
     let mut all = Vec::new();
     for (database, store) in stores(loaded, scope.database.as_deref())? {
         let rows = store.outbox().list(state.map(|s| s.text()), scope.limit).await;
-        let rows = rows.with_context(|| format!("the outbox of database {database:?} cannot be read"))?;
+        let rows = unmigrated(rows, loaded, &database, "outbox").await?;
         all.extend(rows.into_iter().map(|row| Row { database: database.clone(), created: time(row.created_at), row }));
     }
     if json {

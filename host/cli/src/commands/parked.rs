@@ -10,7 +10,7 @@ use base64::Engine;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Outcome, stores};
+use super::{Outcome, stores, unmigrated};
 use crate::args::{Parked, ParkedState, Scope};
 use crate::config::Loaded;
 use crate::output::{optional_time, print, print_json, short, table, time};
@@ -53,7 +53,7 @@ async fn list(loaded: &Loaded, filter: Filter, scope: Scope, json: bool) -> anyh
     let mut all = Vec::new();
     for (database, store) in stores(loaded, scope.database.as_deref())? {
         let rows = store.parked().list(&filter, scope.limit).await;
-        let rows = rows.with_context(|| format!("the parked messages of database {database:?} cannot be read"))?;
+        let rows = unmigrated(rows, loaded, &database, "parked messages").await?;
         all.extend(rows.into_iter().map(|row| Row {
             database: database.clone(),
             first_seen: time(row.first_seen_at),
@@ -88,7 +88,7 @@ async fn list(loaded: &Loaded, filter: Filter, scope: Scope, json: bool) -> anyh
 async fn show(loaded: &Loaded, key: Uuid, body_to: Option<&Path>, scope: Scope, json: bool) -> anyhow::Result<Outcome> {
     for (database, store) in stores(loaded, scope.database.as_deref())? {
         let shown = store.parked().show(key).await;
-        let shown = shown.with_context(|| format!("the parked messages of database {database:?} cannot be read"))?;
+        let shown = unmigrated(shown, loaded, &database, "parked messages").await?;
         let Some(shown) = shown else { continue };
         if let Some(path) = body_to {
             let body = shown.body.as_deref().with_context(|| {

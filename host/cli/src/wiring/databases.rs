@@ -91,7 +91,7 @@ async fn wait_for(
             Err(Unready::Fatal(error)) => return Err(error),
             Err(Unready::Away(error)) => crate::output::chain(&error),
         };
-        tracing::warn!(database = name, error = %why, retry_in = ?pause, "database cannot be reached, waiting for it");
+        tracing::warn!(database = name, error = %why, retry_in = ?pause, "database cannot be used yet, waiting for it");
         health.down(why);
         if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
             return Ok(None);
@@ -107,9 +107,7 @@ enum Unready {
 
 async fn prepare(name: &str, database: &Database, store: &Arc<dyn Store>) -> Result<Arc<Catalog>, Unready> {
     let fault = |error: stores_migrate::Error| match error {
-        stores_migrate::Error::Connect(_)
-        | stores_migrate::Error::Unreachable(_)
-        | stores_migrate::Error::Unreadable(_) => Unready::Away(error.into()),
+        stores_migrate::Error::Connect(_) | stores_migrate::Error::Unreadable(_) => Unready::Away(error.into()),
         stores_migrate::Error::Open(_) | stores_migrate::Error::Failed(_) | stores_migrate::Error::Differs(_) => {
             Unready::Fatal(anyhow::Error::new(error).context(format!("database {name:?} cannot be migrated")))
         }

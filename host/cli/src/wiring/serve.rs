@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackwright_core::catalog::Catalog;
-use ackwright_core::health::Health;
+use ackwright_core::health::{Health, Reporter};
 use ackwright_core::pipeline::Pipeline;
 use ackwright_core::pulse::Pulses;
 use ackwright_core::relay::{self, Relay};
@@ -52,6 +52,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
             stores.insert(name.clone(), store);
         }
     }
+    // Known before the first probe: a host that has registered nothing yet would count as ready.
+    let starts: Vec<_> = stores.keys().map(|name| health.component(format!("routes.{name}"))).collect();
     // Before anything that can wait, so that probes are answered.
     let admin = admin::start(&config, &stores, &health, &pulses).await?;
 
@@ -65,9 +67,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let host = Arc::new(Host { config, plugins: loaded, brokers, health, pulses, stop: stop.clone() });
 
     let mut tasks = JoinSet::new();
-    for (name, store) in stores {
+    for ((name, store), start) in stores.into_iter().zip(starts) {
         let host = Arc::clone(&host);
-        tasks.spawn(async move { host.serve_database(name, store).await });
+        tasks.spawn(async move { host.serve_database(name, store, start).await });
     }
 
     // A fault that waiting cannot heal drains the rest; the first one is reported.
@@ -104,7 +106,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 
 impl Host {
     /// One database: its routes, its relay and its janitor. The others do not wait for it.
-    async fn serve_database(&self, name: String, store: Arc<dyn Store>) -> anyhow::Result<()> {
+    async fn serve_database(&self, name: String, store: Arc<dyn Store>, start: Reporter) -> anyhow::Result<()> {
         let database = &self.config.databases[&name];
         let health = self.health.component(format!("database.{name}"));
         let reached = databases::reach(name.clone(), database.clone(), store, health, self.stop.clone()).await?;
@@ -137,7 +139,7 @@ impl Host {
         let pulse = self.pulses.task(format!("database.{name}.janitor"));
         helpers.spawn(janitor::clean(label, reached.store.parked(), keep, pulse, ending.clone()));
 
-        let result = self.run_routes(routes, &reached, &emitted).await;
+        let result = self.run_routes(routes, &reached, &emitted, start).await;
         if result.is_ok() && database.relay {
             self.empty_outbox(&name, reached.store.as_ref()).await;
         }
@@ -227,7 +229,7 @@ impl Host {
             match store.writer(group, plugin, digest).await {
                 Ok(writer) => return Some(writer),
                 Err(error) => {
-                    tracing::warn!(group, plugin, %error, retry_in = ?pause, "database cannot be reached, waiting for it");
+                    tracing::warn!(group, plugin, %error, retry_in = ?pause, "database cannot be used yet, waiting for it");
                 }
             }
             if tokio::time::timeout(pause, self.stop.cancelled()).await.is_ok() {
@@ -242,6 +244,7 @@ impl Host {
         routes: BTreeMap<String, route::Route>,
         reached: &Reached,
         emitted: &Arc<Notify>,
+        start: Reporter,
     ) -> anyhow::Result<()> {
         let mut pipelines = JoinSet::new();
         let mut fault = None;
@@ -269,6 +272,9 @@ impl Host {
                 let result = pipeline.run(stop).await;
                 result.with_context(|| format!("route {name:?} ended"))
             });
+        }
+        if fault.is_none() {
+            start.ready();
         }
         while let Some(ended) = pipelines.join_next().await {
             if let Err(error) = ended.context("a route ended badly").and_then(|result| result) {

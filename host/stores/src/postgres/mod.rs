@@ -169,7 +169,7 @@ pub async fn migrate(url: &str) -> Result<Vec<String>, migrate::Error> {
 /// Names of the migrations that the database lacks.
 pub async fn pending(url: &str) -> Result<Vec<String>, migrate::Error> {
     let mut wire = open(url).await?;
-    let unreadable = migrate::Error::Unreadable;
+    let unreadable = migrate::unreadable;
     let there = wire
         .rows("SELECT to_regclass($1) IS NOT NULL", vec![Param::text(migrate::TABLE)])
         .await

@@ -71,7 +71,7 @@ pub(super) fn failed(
     conflict: bool,
     source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
-    Error { attempted: attempted.into(), lost, conflict, source: source.into() }
+    Error { attempted: attempted.into(), lost, conflict, source: crate::fault::plain(source.into()) }
 }
 
 /// A call outside a transaction: `begin` was not called, or the connection was lost since.

@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Executor, Row};
 
 use super::connect::{File, NOW};
-use crate::migrate::{Error, Step, TABLE, migrator, missing};
+use crate::migrate::{Error, Step, TABLE, migrator, missing, unreadable};
 
 const STEPS: &[Step] = &[Step {
     version: 1,
@@ -14,7 +14,7 @@ const STEPS: &[Step] = &[Step {
 
 pub(super) async fn pending(file: &File) -> Result<Vec<String>, Error> {
     let mut connection = file.connect().await.map_err(unreachable)?;
-    missing(&migrator(STEPS), &applied(&mut connection).await.map_err(Error::Unreadable)?)
+    missing(&migrator(STEPS), &applied(&mut connection).await.map_err(unreadable)?)
 }
 
 /// All missing steps in one transaction: SQLite rolls back DDL too, so the schema is never half-way.
@@ -22,7 +22,7 @@ pub(super) async fn apply(file: &File) -> Result<Vec<String>, Error> {
     let mut open = file.begin(None).await.map_err(unreachable)?;
     let connection = &mut open.connection;
     let migrator = migrator(STEPS);
-    let done = applied(connection).await.map_err(Error::Unreadable)?;
+    let done = applied(connection).await.map_err(unreadable)?;
     let missing = missing(&migrator, &done)?;
     let failed = |error: sqlx::Error| Error::Failed(error.into());
     if !missing.is_empty() {
@@ -58,5 +58,5 @@ async fn applied(connection: &mut SqliteConnection) -> Result<Vec<(i64, Vec<u8>)
 }
 
 fn unreachable(error: ackwright_core::store::Error) -> Error {
-    Error::Unreachable(sqlx::Error::Configuration(Box::new(error)))
+    Error::Connect(error)
 }

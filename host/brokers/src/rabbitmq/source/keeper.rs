@@ -244,7 +244,13 @@ async fn check_queue(settings: &SourceSettings, channel: &Channel) -> Result<(),
     if !settings.declare {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let looked = channel.queue_declare(queue(), passive, FieldTable::default());
-        bounded("looking for the queue", looked).await?;
+        let looked = bounded("looking for the queue", looked).await;
+        looked.map_err(|why| {
+            // Reply code 404 in the broker's words: there is no such queue.
+            let help =
+                if why.contains("NOT_FOUND") { "; create it, or set `declare = true` for its broker" } else { "" };
+            why + help
+        })?;
     }
     let arguments = settings.queue_arguments();
     if arguments.is_empty() {
