@@ -43,11 +43,22 @@ pub(crate) fn serialize<F: Float, S: Serializer>(float: &F, to: S) -> Result<S::
     }
 }
 
+/// Numbers are read too: people write them in files.
 pub(crate) fn deserialize<'a, F: Float, D: Deserializer<'a>>(from: D) -> Result<F, D::Error> {
-    let text = String::deserialize(from)?;
+    let text = match TextOrNumber::deserialize(from)? {
+        TextOrNumber::Text(text) => text,
+        TextOrNumber::Number(number) => number.to_string(),
+    };
     let float = match text.strip_prefix(NAN) {
         Some(bits) => F::of_bits(bits),
         None => text.parse().ok(),
     };
     float.ok_or_else(|| D::Error::custom(format!("{text:?} is not a float")))
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextOrNumber {
+    Text(String),
+    Number(serde_json::Number),
 }

@@ -95,11 +95,14 @@ proptest! {
 }
 
 #[test]
-fn a_float_is_stored_as_text_that_people_can_read() {
+fn a_float_is_stored_as_text_and_read_from_numbers_too() {
     let text = |value| serde_json::to_string(&value).unwrap();
     assert_eq!(text(HeaderValue::F64(0.1)), r#"{"f64":"0.1"}"#);
     assert_eq!(text(HeaderValue::F32(f32::NEG_INFINITY)), r#"{"f32":"-inf"}"#);
     assert_eq!(text(HeaderValue::F64(f64::from_bits(0x7ff8_0000_0000_0000))), r#"{"f64":"nan:7ff8000000000000"}"#);
+    let read = |text| serde_json::from_str::<HeaderValue>(text).unwrap();
+    assert_eq!(read(r#"{"f32":0.5}"#), HeaderValue::F32(0.5));
+    assert_eq!(read(r#"{"f64":3}"#), HeaderValue::F64(3.0));
     let error = serde_json::from_str::<HeaderValue>(r#"{"f64":"nan:xyz"}"#).unwrap_err();
     assert!(error.to_string().contains("nan:xyz"), "{error}");
 }
