@@ -4,6 +4,7 @@
 //! all. Messages that failed leave nothing but their record; their neighbours commit.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::commit::{self, Committed, Looked, Verdict};
@@ -62,12 +63,11 @@ async fn run(lane: &Lane, slot: &mut Option<Box<dyn Session>>, part: &mut [Ident
     let session = open(slot)?;
     fail::fail_point!("claim:before");
     session.begin().await?;
-    let (leaders, mut fates) = lead(part);
+    let (leaders, mut fates, mut mismatches) = lead(part);
     let claims: Vec<Claim> = leaders.iter().map(|at| claim(&part[*at])).collect();
     let claimed = session.claim(&claims).await?;
     fail::fail_point!("claim:after");
 
-    let mut mismatches = 0;
     let mut ours = Vec::with_capacity(leaders.len());
     for (at, claimed) in leaders.iter().zip(&claimed) {
         match claimed {
@@ -157,20 +157,26 @@ async fn run(lane: &Lane, slot: &mut Option<Box<dyn Session>>, part: &mut [Ident
     }
 }
 
-/// Picks the first message of each key; the others follow it.
-fn lead(part: &[Identified]) -> (Vec<usize>, Vec<Fate>) {
-    let mut first: HashMap<DedupKey, ()> = HashMap::with_capacity(part.len());
+/// Picks the first message of each key; the others follow it. Counts those whose body differs from the first.
+fn lead(part: &[Identified]) -> (Vec<usize>, Vec<Fate>, usize) {
+    let mut first: HashMap<DedupKey, usize> = HashMap::with_capacity(part.len());
+    let mut mismatches = 0;
     let mut leaders = Vec::with_capacity(part.len());
     let mut fates = Vec::with_capacity(part.len());
     for (at, message) in part.iter().enumerate() {
-        if first.insert(message.key, ()).is_none() {
-            leaders.push(at);
-            fates.push(Fate::Duplicate);
-        } else {
-            fates.push(Fate::Repeated);
+        match first.entry(message.key) {
+            Entry::Vacant(place) => {
+                place.insert(at);
+                leaders.push(at);
+                fates.push(Fate::Duplicate);
+            }
+            Entry::Occupied(first) => {
+                mismatches += usize::from(part[*first.get()].message.body != message.message.body);
+                fates.push(Fate::Repeated);
+            }
         }
     }
-    (leaders, fates)
+    (leaders, fates, mismatches)
 }
 
 fn claim(message: &Identified) -> Claim {
