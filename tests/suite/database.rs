@@ -8,13 +8,14 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, SqliteConnection};
 
 /// What the plugins need; `forbidden` is granted to none.
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     "CREATE TABLE coupons (order_id TEXT NOT NULL, campaign TEXT NOT NULL, customer_id TEXT NOT NULL,
      amount BIGINT NOT NULL, PRIMARY KEY (order_id, campaign))",
     "CREATE TABLE accounts (id TEXT PRIMARY KEY, balance BIGINT NOT NULL)",
     "CREATE TABLE transfers (id TEXT PRIMARY KEY, from_account TEXT NOT NULL, to_account TEXT NOT NULL,
      amount BIGINT NOT NULL)",
     "CREATE TABLE probe_rows (id TEXT PRIMARY KEY, n BIGINT NOT NULL)",
+    "CREATE TABLE probe_numbers (id BIGINT PRIMARY KEY)",
     "CREATE TABLE forbidden (id TEXT PRIMARY KEY)",
 ];
 

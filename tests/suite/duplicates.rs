@@ -22,7 +22,7 @@ async fn every_message_has_its_effect_once_on_sqlite() {
 async fn every_message_has_its_effect_once(kind: Kind) {
     let stage = Stage::new(kind).await;
     let host = stage.host().await;
-    let load = Load::generate(1, Size { orders: 300, transfers: 300, poison: 10, repeats: 40 });
+    let load = Load::generate(1, Size { orders: 300, transfers: 300, poison: 10, readers: 0, repeats: 40 });
     stage.send(&load.letters).await;
     check(&stage, &load, DEADLINE).await;
     assert!(host.metric("ackwright_duplicates_total", &[]).await.expect("an answer") > 0.0);
@@ -54,7 +54,7 @@ async fn a_repeat_long_after_its_message_has_no_effect() {
 async fn d07_copies_that_reach_two_hosts_at_the_same_time_have_one_effect() {
     let stage = Stage::new(Kind::Postgres).await;
     let (one, other) = (stage.host().await, stage.host().await);
-    let mut load = Load::generate(3, Size { orders: 200, transfers: 200, poison: 5, repeats: 0 });
+    let mut load = Load::generate(3, Size { orders: 200, transfers: 200, poison: 5, readers: 0, repeats: 0 });
     // Each message twice in a row: the broker hands the copies to different hosts.
     load.letters = load.letters.into_iter().flat_map(|letter| [letter.clone(), letter]).collect();
     stage.send(&load.letters).await;

@@ -52,7 +52,7 @@ hostile! {
     a_denied_effect_dooms_the_message_even_if_the_guest_ignores_the_error:
         { "ignore": { "insert": { "table": "forbidden", "row": { "id": "x" } } } } => "denied:write:forbidden",
     an_ungranted_destination_is_denied: { "emit": { "to": "events:elsewhere", "body": "x" } } => "denied:emit:events:elsewhere",
-    a_flood_of_effects_is_stopped: { "flood": { "table": "probe_rows", "effects": 10_000_000 } } => "limit:effects",
+    a_flood_of_effects_is_stopped: { "flood": { "table": "probe_numbers", "effects": 10_000_000 } } => "limit:effects",
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +156,7 @@ async fn o04_rows_that_no_queue_takes_do_not_hold_back_the_others() {
         (stage.database.number(refused).await == 50).then_some(())
     })
     .await;
-    let load = Load::generate(41, Size { orders: 20, transfers: 0, poison: 0, repeats: 0 });
+    let load = Load::generate(41, Size { orders: 20, transfers: 0, poison: 0, readers: 0, repeats: 0 });
     stage.send(&load.letters).await;
     let mut announced = 0;
     until("the healthy rows are published in 5 s", Duration::from_secs(5), async || {

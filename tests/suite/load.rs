@@ -15,13 +15,15 @@ pub struct Size {
     pub transfers: u64,
     /// Messages that no plugin can read.
     pub poison: u64,
+    /// Messages whose handler reads and writes inside the transaction.
+    pub readers: u64,
     /// In percent of the messages; half of the repeats follow their message at once, half come any time later.
     pub repeats: u64,
 }
 
 impl Default for Size {
     fn default() -> Self {
-        Size { orders: 60, transfers: 60, poison: 4, repeats: 30 }
+        Size { orders: 60, transfers: 60, poison: 4, readers: 0, repeats: 30 }
     }
 }
 
@@ -37,6 +39,7 @@ pub struct Load {
     pub letters: Vec<Letter>,
     pub orders: BTreeSet<String>,
     pub transfers: BTreeSet<String>,
+    pub readers: BTreeSet<String>,
     pub balances: BTreeMap<String, i64>,
     /// Bodies of the messages that are parked, in hexadecimal.
     pub parked: BTreeSet<String>,
@@ -51,6 +54,7 @@ impl Load {
         let mut kinds: Vec<_> = std::iter::repeat_n(Message::Order, size.orders as usize)
             .chain(std::iter::repeat_n(Message::Transfer, size.transfers as usize))
             .chain(std::iter::repeat_n(Message::Poison, size.poison as usize))
+            .chain(std::iter::repeat_n(Message::Reader, size.readers as usize))
             .collect();
         for at in (1..kinds.len()).rev() {
             kinds.swap(at, random.below(at as u64 + 1) as usize);
@@ -60,6 +64,7 @@ impl Load {
             let letter = match kind {
                 Message::Order => load.order(&format!("order-{seed}-{number}"), &format!("customer-{}", number % 9)),
                 Message::Transfer => load.transfer(&mut random, &format!("transfer-{seed}-{number}")),
+                Message::Reader => load.reader(&format!("reader-{seed}-{number}")),
                 Message::Poison => load.unreadable(format!("{{\"broken\": {number}").into_bytes()),
             };
             load.letters.push(letter.clone());
@@ -80,6 +85,17 @@ impl Load {
         self.orders.insert(order.to_owned());
         let body = serde_json::json!({ "order_id": order, "customer_id": customer });
         Letter { queue: "orders", body: body.to_string().into_bytes() }
+    }
+
+    /// A letter whose handler inserts a row, reads it and counts it up: running it twice leaves a trace.
+    fn reader(&mut self, id: &str) -> Letter {
+        self.readers.insert(id.to_owned());
+        let steps = serde_json::json!([
+            { "insert": { "table": "probe_rows", "row": { "id": id, "n": 1 } } },
+            { "get": { "table": "probe_rows", "key": { "id": id } } },
+            { "execute": { "sql": format!("UPDATE probe_rows SET n = n + 1 WHERE id = '{id}'"), "rows": 1 } },
+        ]);
+        crate::probe::script(id, steps)
     }
 
     /// A letter that no plugin can read.
@@ -120,6 +136,7 @@ enum Message {
     Order,
     Transfer,
     Poison,
+    Reader,
 }
 
 fn account(number: u64) -> String {
@@ -145,7 +162,7 @@ impl Random {
 
 #[test]
 fn the_generator_repeats_itself_and_moves_no_money_in_or_out() {
-    let size = Size { orders: 200, transfers: 200, poison: 10, repeats: 40 };
+    let size = Size { orders: 200, transfers: 200, poison: 10, readers: 0, repeats: 40 };
     let (load, again) = (Load::generate(7, size), Load::generate(7, size));
     assert!(load.letters.iter().map(|l| &l.body).eq(again.letters.iter().map(|l| &l.body)));
     assert_eq!(load.balances.values().sum::<i64>(), ACCOUNTS as i64 * RICH);

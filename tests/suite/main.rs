@@ -5,6 +5,7 @@ mod database;
 mod duplicates;
 mod hostile;
 mod load;
+mod local;
 mod messages;
 mod operation;
 mod oracle;

@@ -42,7 +42,7 @@ async fn d02_d03_keys_that_look_alike_are_different_messages_on_sqlite() {
 async fn keys_that_look_alike_are_different_messages(kind: Kind) {
     let stage = Stage::new(kind).await;
     let _host = stage.host().await;
-    let mut load = Load::generate(1, Size { orders: 0, transfers: 0, poison: 0, repeats: 0 });
+    let mut load = Load::generate(1, Size { orders: 0, transfers: 0, poison: 0, readers: 0, repeats: 0 });
     let long = "k".repeat(3000);
     for key in KEYS.into_iter().chain([&long[..], &long[1..]]) {
         let letter = load.order(key, "c");
@@ -56,7 +56,7 @@ async fn keys_that_look_alike_are_different_messages(kind: Kind) {
 async fn r08_a_message_with_every_kind_of_header_flows_and_so_do_its_neighbours() {
     let stage = Stage::new(Kind::Postgres).await;
     let _host = stage.host().await;
-    let balances = Load::generate(0, Size { orders: 0, transfers: 0, poison: 0, repeats: 0 }).balances;
+    let balances = Load::generate(0, Size { orders: 0, transfers: 0, poison: 0, readers: 0, repeats: 0 }).balances;
     let mut load = Load { balances, ..Load::default() };
     let letters: Vec<Letter> = (0..6).map(|n| load.order(&format!("o-{n}"), "c")).collect();
     for (letter, headers) in letters.iter().zip([plain(), every_kind(), binary(), plain(), every_kind(), plain()]) {
@@ -110,7 +110,7 @@ fn binary() -> FieldTable {
 async fn bodies_that_nobody_can_read_are_parked_byte_for_byte_and_huge_ones_are_not_special() {
     let stage = Stage::new(Kind::Postgres).await;
     let host = stage.host().await;
-    let mut load = Load::generate(4, Size { orders: 20, transfers: 20, poison: 0, repeats: 10 });
+    let mut load = Load::generate(4, Size { orders: 20, transfers: 20, poison: 0, readers: 0, repeats: 10 });
     for body in [Vec::new(), vec![0], b"null".to_vec(), vec![0xff; 70_000], b"{\"order_id\": 7}".to_vec()] {
         let letter = load.unreadable(body);
         load.letters.push(letter);
@@ -133,7 +133,7 @@ async fn bodies_that_nobody_can_read_are_parked_byte_for_byte_and_huge_ones_are_
 async fn poison_among_good_neighbours_costs_them_nothing() {
     let stage = Stage::new(Kind::Postgres).await;
     let host = stage.host().await;
-    let load = Load::generate(5, Size { orders: 100, transfers: 100, poison: 100, repeats: 20 });
+    let load = Load::generate(5, Size { orders: 100, transfers: 100, poison: 100, readers: 0, repeats: 20 });
     stage.send(&load.letters).await;
     check(&stage, &load, DEADLINE).await;
     assert_eq!(host.metric("ackwright_system_faults_total", &[]).await.expect("an answer"), 0.0);

@@ -14,7 +14,7 @@ const RESTARTS: usize = 12;
 async fn p01_rolling_restarts_under_load_lose_nothing_and_exit_with_zero() {
     let stage = Stage::new(Kind::Postgres).await;
     let mut hosts = [stage.host().await, stage.host().await];
-    let load = Load::generate(31, Size { orders: 300, transfers: 300, poison: 5, repeats: 20 });
+    let load = Load::generate(31, Size { orders: 300, transfers: 300, poison: 5, readers: 30, repeats: 20 });
     for (round, letters) in load.letters.chunks(load.letters.len() / RESTARTS + 1).enumerate() {
         stage.send(letters).await;
         let host = &mut hosts[round % 2];

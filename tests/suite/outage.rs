@@ -10,7 +10,7 @@ use crate::oracle::check;
 use crate::stage::{START, Stage};
 
 const DEADLINE: Duration = Duration::from_secs(90);
-const SIZE: Size = Size { orders: 150, transfers: 150, poison: 5, repeats: 30 };
+const SIZE: Size = Size { orders: 150, transfers: 150, poison: 5, readers: 30, repeats: 30 };
 
 /// A broker of the test's own. It lives as long as the test process, and its keeper ends it with that.
 async fn private_broker() -> &'static RabbitMq {
@@ -69,6 +69,37 @@ async fn t12_sessions_are_cut_under_load() {
     }
     check(&stage, &load, DEADLINE).await;
     assert_eq!(host.metric("ackwright_forgotten_deliveries_total", &[]).await.expect("an answer"), 0.0);
+}
+
+/// Each lane has a connection of its own and waits for no second one while it holds it, so that too few of them
+/// make the host slow and red, and never stuck.
+#[tokio::test(flavor = "multi_thread")]
+async fn t02_too_few_connections_are_reported_and_nothing_is_stuck_or_lost() {
+    let stage = Stage::new(Kind::Postgres).await;
+    let url = stage.database.url();
+    let role = format!("narrow_{}", url.rsplit('/').next().expect("a name"));
+    for statement in [
+        format!("CREATE ROLE {role} LOGIN CONNECTION LIMIT 3"),
+        format!("GRANT ALL ON SCHEMA public TO {role}"),
+        format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"),
+    ] {
+        stage.database.execute(&statement).await;
+    }
+    let shape = crate::stage::Shape { database: url.replace("postgres@", &format!("{role}@")), ..stage.shape() };
+    let mut host = Host::new().expect("a host");
+    host.start(&shape.toml(host.admin()), &[]).expect("it starts");
+    let load = Load::generate(26, SIZE);
+    stage.send(&load.letters).await;
+    until("readiness names the limit", START, async || {
+        let answer = host.get("/readyz").await.ok()?;
+        let text = String::from_utf8(answer.body).ok()?;
+        (answer.status == 503 && text.contains("too many connections for role")).then_some(())
+    })
+    .await;
+    stage.database.execute(&format!("ALTER ROLE {role} CONNECTION LIMIT 20")).await;
+    host.ready(START).await.expect("it recovers unaided");
+    check(&stage, &load, DEADLINE).await;
+    assert_eq!(host.metric("ackwright_retries_total", &[]).await.expect("an answer"), 0.0, "no attempt was spent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

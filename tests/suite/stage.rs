@@ -171,9 +171,9 @@ plugins = [{{ use = "ledger" }}]
 [plugin.probe]
 path = "{plugins}/probe.wasm"
 grants.read = ["probe_rows"]
-grants.write = ["probe_rows"]
+grants.write = ["probe_rows", "probe_numbers"]
 grants.emit = ["events:probe.*"]
-limits = {{ time = "400ms", wall = "3s", memory = "16MiB" }}
+limits = {{ time = "1s", wall = "5s", memory = "16MiB" }}
 
 [route.probe]
 broker = "events"

@@ -65,7 +65,7 @@ impl Host {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => bail!("the host ended before it was ready, with {status}"),
             Err(why) => {
-                let last = self.get("/readyz").await;
+                let last = self.get("/readyz").await.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
                 bail!("{why}; /readyz answers {last:?}")
             }
         }

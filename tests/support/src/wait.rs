@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-const PAUSE: Duration = Duration::from_millis(10);
+/// Pauses grow from one to the other: a question that opens a connection shall not take the processor from what it
+/// waits for.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// Asks `fact` again and again until it answers `Some`. After `deadline` the test fails and says what it waited for.
 #[track_caller]
@@ -31,11 +33,15 @@ where
     let what = what.to_owned();
     async move {
         let end = Instant::now() + deadline;
+        let (mut pause, longest) = PAUSES;
         loop {
             // A question that hangs is as much a failure as one that is answered "no" too often.
             match tokio::time::timeout_at(end, fact()).await {
                 Ok(Some(value)) => return Ok(value),
-                Ok(None) if Instant::now() < end => sleep(PAUSE).await,
+                Ok(None) if Instant::now() < end => {
+                    sleep(pause).await;
+                    pause = (pause * 3 / 2).min(longest);
+                }
                 Ok(None) | Err(_) => bail!("waited {deadline:?} in vain until {what}"),
             }
         }
