@@ -53,11 +53,18 @@ impl Store for Parked {
                    AND (lease_until IS NULL OR lease_until <= ?3) ORDER BY next_attempt_at LIMIT ?4) \
                    RETURNING key, lease, attempts, envelope, body, next_attempt_at";
         let rows = fetch(&mut open.connection, sql.into(), parameters).await;
-        let due = rows.and_then(|rows| rows.iter().map(due).collect::<Result<Vec<_>, _>>());
-        let mut due = due.map_err(|error| system(error, attempted))?;
+        let rows = rows.map_err(|error| system(error, attempted))?;
+        let mut due_now = Vec::with_capacity(rows.len());
+        for row in &rows {
+            match due(row) {
+                Ok(message) => due_now.push(message),
+                // One unreadable row must not hold up the others; its lease keeps it from being met at once again.
+                Err(error) => tracing::error!(key = ?uuid(row, 0).ok(), %error, "a waiting message cannot be read"),
+            }
+        }
         self.spare.keep(open.end(attempted).await?).await;
-        due.sort_by_key(|(at, _)| *at);
-        Ok(due.into_iter().map(|(_, due)| due).collect())
+        due_now.sort_by_key(|(at, _)| *at);
+        Ok(due_now.into_iter().map(|(_, message)| message).collect())
     }
 
     async fn next_due(&self, route: &str) -> Result<Option<Duration>, Error> {

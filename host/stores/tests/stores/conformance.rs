@@ -9,7 +9,7 @@ use ackwright_core::message::{Header, HeaderValue, Message};
 use ackwright_core::outbox::{self, Fate};
 use ackwright_core::parked::{self, Envelope};
 use ackwright_core::plan::Verb;
-use ackwright_core::store::{ApplyError, Claimed, CommitError, Purpose, ReadError, Refusal, State};
+use ackwright_core::store::{ApplyError, Claim, Claimed, CommitError, Purpose, ReadError, Refusal, Session, State};
 use ackwright_core::value::Value;
 use bytes::Bytes;
 use uuid::Uuid;
@@ -258,9 +258,10 @@ pub async fn o04_a_row_that_nobody_can_read_holds_up_no_other(bed: &Bed) {
     assert!(unreadable[0].position < pending.rows[0].position && unreadable[0].reason.contains("headers"));
 }
 
-pub async fn a_waiting_message_runs_for_the_holder_of_its_lease(bed: &Bed) {
+/// Parks a message that is due at once.
+async fn wait(bed: &Bed, session: &mut dyn Session, name: &str) -> Claim {
     let message = Message { source: "queue".into(), body: None, ..Message::default() };
-    let mut claim = bed.claim(key(&["w"]), 7);
+    let mut claim = bed.claim(key(&[name]), 7);
     claim.state = State::Waiting;
     let parked = parked::NewRow {
         key: claim.key,
@@ -276,9 +277,28 @@ pub async fn a_waiting_message_runs_for_the_holder_of_its_lease(bed: &Bed) {
         envelope: Arc::new(Envelope::of(&message, None)),
         body: message.body.clone(),
     };
-    let mut session = bed.open().await;
     session.claim(std::slice::from_ref(&claim)).await.unwrap();
     session.park(std::slice::from_ref(&parked)).await.unwrap();
+    claim
+}
+
+pub async fn a_waiting_message_that_nobody_can_read_holds_up_no_other(bed: &Bed) {
+    let mut session = bed.open().await;
+    wait(bed, &mut *session, "broken").await;
+    commit(&mut *session).await.unwrap();
+    bed.sql("UPDATE ackwright_parked SET envelope = '{}'").await;
+    session.begin().await.unwrap();
+    let fine = wait(bed, &mut *session, "fine").await;
+    commit(&mut *session).await.unwrap();
+    let store = bed.store.parked();
+    let due = store.due("route", 10, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(due.iter().map(|d| d.key).collect::<Vec<_>>(), [fine.key]);
+    assert!(store.due("route", 10, Duration::from_secs(60)).await.unwrap().is_empty(), "both are leased");
+}
+
+pub async fn a_waiting_message_runs_for_the_holder_of_its_lease(bed: &Bed) {
+    let mut session = bed.open().await;
+    let claim = wait(bed, &mut *session, "w").await;
     commit(&mut *session).await.unwrap();
 
     let store = bed.store.parked();

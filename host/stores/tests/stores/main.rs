@@ -30,6 +30,7 @@ macro_rules! suite {
                 t08_a_failed_transaction_cannot_commit,
                 o04_a_refused_row_blocks_its_key_only,
                 o04_a_row_that_nobody_can_read_holds_up_no_other,
+                a_waiting_message_that_nobody_can_read_holds_up_no_other,
                 a_waiting_message_runs_for_the_holder_of_its_lease,
                 plugin_sql_is_bound_and_bounded,
                 migrating_again_does_nothing,
