@@ -10,7 +10,7 @@ use crate::{cargo, servers, wasm};
 /// Returns the exit code of the benchmark. Standard output is the benchmark's alone: it may be JSON.
 pub fn run(root: &Path, arguments: &[String]) -> Result<i32> {
     servers::install()?;
-    wasm::build(root).context("building the plugins failed")?;
+    wasm::build_examples(root)?;
     cargo::run(cargo::command(root).args(["build", "--release", "-p", "ackwright", "-p", "ackwright-bench"]))?;
     let built = cargo::target_folder(root)?.join("release");
     let mut bench = Command::new(built.join("ackwright-bench"));

@@ -12,7 +12,7 @@ const BINARY: &str = "ACKWRIGHT_BIN";
 
 /// Returns the exit code of the demo, which is the caller's too.
 pub fn run(root: &Path, arguments: &[String]) -> Result<i32> {
-    wasm::build(root).context("building the plugins failed")?;
+    wasm::build_examples(root)?;
     let binary = binary(root)?;
     let mut demo = Command::new(&binary);
     demo.arg("demo").arg("--plugins").arg(root.join(wasm::OUT)).args(arguments);

@@ -130,7 +130,8 @@ fn human(database: &str, shown: &Shown) -> String {
     line("database", database.to_owned());
     line("route", listed.route.clone());
     line("group", listed.group.clone());
-    line("plugin", format!("{} {}", listed.plugin, listed.digest));
+    let plugin = format!("{} {}", listed.plugin, listed.digest);
+    line("plugin", if listed.plugin.is_empty() { "- (no plugin saw it)".to_owned() } else { plugin });
     line("attempts", listed.attempts.to_string());
     line("deliveries", listed.deliveries.to_string());
     line("first seen", time(listed.first_seen_at));
