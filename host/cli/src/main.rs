@@ -18,6 +18,10 @@ use crate::args::{Cli, Command};
 use crate::commands::Outcome;
 use crate::config::Loaded;
 
+/// A message makes many small values on one thread that another frees; the system's allocator is slow at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Work on blocking threads that outlives the host is left behind after this.
 const GOODBYE: Duration = Duration::from_millis(500);
 
