@@ -75,6 +75,15 @@ impl Database {
         done.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
+    /// Another database with the same in it. Of SQLite only.
+    pub async fn copy(&self) -> Self {
+        assert!(matches!(self, Database::Sqlite { .. }), "only files are copied");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("copy.db");
+        self.execute(&format!("VACUUM INTO '{}'", path.display())).await;
+        Database::Sqlite { path, _folder: folder }
+    }
+
     /// The one text column that a SELECT returns.
     pub async fn texts(&self, sql: &str) -> Vec<String> {
         let rows = match self {

@@ -1,12 +1,13 @@
 //! The conservation oracle: each message's effect exactly once, none lost, the outbox complete.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ackwright_testkit::until;
 
-use crate::database::Database;
-use crate::load::Load;
+use crate::database::{Database, Kind};
+use crate::load::{Load, Size};
 use crate::stage::{Announced, Stage};
 
 /// Waits until everything that was sent is finished, and then asks whether it is [`conserved`].
@@ -88,4 +89,49 @@ fn announced_once(announced: &[Announced]) -> BTreeSet<String> {
         assert!(orders.insert(order.clone()), "{order} is announced under two ids");
     }
     orders
+}
+
+/// A check that cannot fail shows nothing: one damage at a time, each must be noticed.
+#[tokio::test]
+async fn the_oracle_notices_every_kind_of_damage() {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    let stage = Stage::new(Kind::Sqlite).await;
+    let mut host = stage.host().await;
+    let load = Load::generate(61, Size { orders: 20, transfers: 20, poison: 2, readers: 5, repeats: 20 });
+    stage.send(&load.letters).await;
+    let announced = check(&stage, &load, DEADLINE).await;
+    host.terminate(DEADLINE).await.expect("it ends");
+    let load = Arc::new(load);
+
+    let notices = async |what: &str, sql: &str, announced: Vec<Announced>| -> bool {
+        let copy = stage.database.copy().await;
+        if !sql.is_empty() {
+            copy.execute(sql).await;
+        }
+        let load = Arc::clone(&load);
+        match tokio::spawn(async move { conserved(&copy, &load, &announced).await }).await {
+            Ok(()) => false,
+            Err(error) => error.is_panic() || panic!("{what}: {error}"),
+        }
+    };
+    assert!(!notices("nothing", "", announced.clone()).await, "a faithful copy is found whole");
+    for sql in [
+        "DELETE FROM coupons WHERE order_id = (SELECT min(order_id) FROM coupons)",
+        "INSERT INTO coupons VALUES ('never-paid', 'winter', 'customer-1', 500)",
+        "DELETE FROM transfers WHERE id = (SELECT min(id) FROM transfers)",
+        "UPDATE accounts SET balance = balance + 1 WHERE id = 'account-3'",
+        "UPDATE probe_rows SET n = n + 1 WHERE id = (SELECT min(id) FROM probe_rows)",
+        "DELETE FROM ackwright_inbox WHERE key = (SELECT min(key) FROM ackwright_inbox WHERE state = 0)",
+        "DELETE FROM ackwright_parked WHERE key = (SELECT min(key) FROM ackwright_parked)",
+        "UPDATE ackwright_parked SET body = x'00' WHERE key = (SELECT min(key) FROM ackwright_parked)",
+    ] {
+        assert!(notices(sql, sql, announced.clone()).await, "not noticed: {sql}");
+    }
+    let first = announced[0].clone();
+    let changed = Announced { body: announced[1].body.clone(), ..first.clone() };
+    let renamed = Announced { id: "another".into(), ..first.clone() };
+    assert!(notices("a lost announcement", "", announced[1..].to_vec()).await);
+    assert!(notices("a repeat that differs", "", [&announced[..], &[changed]].concat()).await);
+    assert!(notices("a second announcement", "", [&announced[..], &[renamed]].concat()).await);
+    assert!(!notices("an equal repeat", "", [&announced[..], &[first]].concat()).await, "repeats are allowed");
 }
