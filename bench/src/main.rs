@@ -35,6 +35,9 @@ struct Arguments {
     /// Seconds at each pace of the latency runs
     #[arg(long, default_value_t = 8)]
     seconds: u64,
+    /// Lanes of the route, where a row names no other number
+    #[arg(long, default_value_t = 1)]
+    lanes: usize,
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
@@ -46,8 +49,6 @@ enum Command {
     #[command(hide = true)]
     Peer(peers::Arguments),
 }
-
-const BEST: Setting = Setting { lanes: 2, batch: 1024, relay: false };
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
@@ -61,30 +62,31 @@ fn main() -> Result<()> {
 }
 
 /// One row of the throughput table: its name, its consumer, and what is in the queue.
-fn rows(messages: usize) -> Vec<(&'static str, Consumer, Mix)> {
+fn rows(best: Setting, messages: usize) -> Vec<(&'static str, Consumer, Mix)> {
     let peer = |peer, workers| Consumer::Peer { peer, workers };
     let ackwright = |setting| Consumer::Ackwright(setting);
     let clean = Mix { messages, ..Mix::default() };
     let slow = Mix { messages: messages / 10, ..Mix::default() };
     vec![
-        ("ackwright", ackwright(BEST), clean),
+        ("ackwright", ackwright(best), clean),
         ("usual, 8 workers", peer(Peer::Usual, 8), slow),
         ("usual, 32 workers", peer(Peer::Usual, 32), slow),
         ("one statement, 8 workers", peer(Peer::Best, 8), slow),
         ("one statement, 32 workers", peer(Peer::Best, 32), slow),
-        ("ackwright, relay on", ackwright(Setting { relay: true, ..BEST }), clean),
-        ("ackwright, 10 % duplicates", ackwright(BEST), Mix { duplicates: 10, ..clean }),
-        ("ackwright, 1 % handler errors", ackwright(BEST), Mix { errors: 1, ..clean }),
-        ("ackwright, 4 lanes", ackwright(Setting { lanes: 4, ..BEST }), clean),
+        ("ackwright, relay on", ackwright(Setting { relay: true, ..best }), clean),
+        ("ackwright, 10 % duplicates", ackwright(best), Mix { duplicates: 10, ..clean }),
+        ("ackwright, 1 % handler errors", ackwright(best), Mix { errors: 1, ..clean }),
+        ("ackwright, 4 lanes", ackwright(Setting { lanes: 4, ..best }), clean),
     ]
 }
 
 async fn measure(arguments: Arguments) -> Result<()> {
+    let best = Setting { lanes: arguments.lanes, batch: 1024, relay: false };
     let servers = Servers::start().await?;
     let mut report = Report::default();
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     for round in 1..=arguments.rounds {
-        for (name, consumer, mix) in rows(arguments.messages) {
+        for (name, consumer, mix) in rows(best, arguments.messages) {
             if wanted(name) {
                 eprintln!("round {round}: {name}");
                 report.throughput(name, scenario::throughput(&servers, consumer, mix).await?);
@@ -96,7 +98,7 @@ async fn measure(arguments: Arguments) -> Result<()> {
         }
         for rate in [500, 2000] {
             for (name, consumer) in [
-                ("ackwright", Consumer::Ackwright(BEST)),
+                ("ackwright", Consumer::Ackwright(best)),
                 ("usual, 8 workers", Consumer::Peer { peer: Peer::Usual, workers: 8 }),
             ] {
                 if wanted("latency") || arguments.only.is_none() {
@@ -107,7 +109,7 @@ async fn measure(arguments: Arguments) -> Result<()> {
             }
         }
         if wanted("sqlite") {
-            let one = Setting { lanes: 1, ..BEST };
+            let one = Setting { lanes: 1, ..best };
             eprintln!("round {round}: sqlite");
             let rate = scenario::sqlite(&servers, Consumer::Ackwright(one), arguments.messages / 2).await?;
             report.sqlite("ackwright, sqlite", rate);

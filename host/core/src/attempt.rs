@@ -122,11 +122,8 @@ async fn run(lane: &Lane, slot: &mut Option<Box<dyn Session>>, part: &mut [Ident
     }
 
     fail::fail_point!("apply:before");
-    let order = if part.len() == 1 { Order::Declared } else { Order::Coalesced };
-    let plan = plan::build(effects, &lane.catalog, order);
-    if !plan.groups.is_empty() {
-        session.apply(&plan).await?;
-    }
+    // The host's own rows first: nobody waits for them, while business rows may be hot, and a lock on one is held
+    // from here to the commit.
     if !rows.is_empty() {
         session.emit(&rows).await?;
     }
@@ -138,6 +135,11 @@ async fn run(lane: &Lane, slot: &mut Option<Box<dyn Session>>, part: &mut [Ident
     }
     if !corrected.is_empty() {
         session.record(&corrected).await?;
+    }
+    let order = if part.len() == 1 { Order::Declared } else { Order::Coalesced };
+    let plan = plan::build(effects, &lane.catalog, order);
+    if !plan.groups.is_empty() {
+        session.apply(&plan).await?;
     }
     fail::fail_point!("apply:after");
     fail::fail_point!("commit:before");

@@ -55,6 +55,7 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if let Some(settler) = self.settler.take() {
+            crate::telemetry::forgotten();
             settler.forgotten(self.place);
         }
     }

@@ -1,6 +1,6 @@
 //! The plan: effects of a batch, folded and grouped so that few statements write them, in one canonical order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::catalog::{Catalog, ColumnId, TableId};
 use crate::effect::{Cells, Change, Effect, Guard};
@@ -43,6 +43,15 @@ pub enum Verb {
     Delete,
 }
 
+impl Verb {
+    fn makes_rows(self) -> bool {
+        match self {
+            Verb::Insert | Verb::InsertIfAbsent | Verb::Upsert | Verb::UpsertIfNewer { .. } => true,
+            Verb::Update | Verb::Add | Verb::Delete => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Values of the group's key columns.
@@ -71,7 +80,11 @@ pub enum Order {
 ///
 /// **Invariant:** the rows end as if the effects had run one by one, in the order given. Changes are folded only
 /// where no constraint or trigger could see the difference; later changes of a row that cannot be folded go to a
-/// later round. Round by round, tables run in canonical order and rows in key order, so that lanes lock alike.
+/// later round.
+///
+/// Round by round, tables run in canonical order and rows in key order, so that lanes lock alike. Tables of which a
+/// batch changes rows without making any come last, since hot rows are among them. Batches that differ in that can
+/// meet in a deadlock; the database then makes one give way, and it runs again.
 pub fn build<'a>(effects: impl IntoIterator<Item = (u32, &'a Effect)>, catalog: &Catalog, order: Order) -> Plan {
     let effects: Vec<_> = effects.into_iter().collect();
     // A delete that cascades, or a trigger, ties tables together in ways that no plan can see.
@@ -85,7 +98,10 @@ pub fn build<'a>(effects: impl IntoIterator<Item = (u32, &'a Effect)>, catalog: 
         for (origin, effect) in effects {
             draft.place(origin, effect);
         }
-        draft.drafts.sort_by_key(|d| d.position(catalog));
+        // Tables of which rows are only changed, not made, are where lanes meet: their locks come last.
+        let made: HashSet<TableId> =
+            draft.drafts.iter().filter(|d| d.group.verb.makes_rows()).map(|d| d.group.table).collect();
+        draft.drafts.sort_by_key(|d| d.position(catalog, &made));
     }
     draft.finish()
 }
@@ -204,10 +220,12 @@ impl Drafted {
     }
 
     /// Deletes run after everything else of their round, children before parents.
-    fn position(&self, catalog: &Catalog) -> (u32, bool, u32, Verb, Vec<ColumnId>) {
+    fn position(&self, catalog: &Catalog, made: &HashSet<TableId>) -> (u32, bool, bool, u32, Verb, Vec<ColumnId>) {
         let delete = self.group.verb == Verb::Delete;
         let rank = catalog.table(self.group.table).rank;
-        (self.round, delete, if delete { u32::MAX - rank } else { rank }, self.group.verb, self.group.columns.clone())
+        let place = if delete { u32::MAX - rank } else { rank };
+        let changed = !made.contains(&self.group.table);
+        (self.round, delete, changed, place, self.group.verb, self.group.columns.clone())
     }
 }
 

@@ -120,6 +120,11 @@ pub fn count(what: Count, label: &std::sync::Arc<str>, by: usize) {
     }
 }
 
+/// A receipt does not know its route.
+pub fn forgotten() {
+    counter!(Count::Forgotten.name(), "of" => "host").increment(1);
+}
+
 pub fn batch(route: &std::sync::Arc<str>, messages: usize, time: Duration) {
     histogram!("ackwright_batch_seconds", "of" => route.to_string()).record(time.as_secs_f64());
     histogram!("ackwright_batch_messages", "of" => route.to_string()).record(messages as f64);

@@ -236,6 +236,26 @@ fn parents_come_before_children_and_leave_after_them() {
 }
 
 #[test]
+fn hot_rows_are_locked_last() {
+    let hot = Effect {
+        table: 0,
+        key: vec![(0, Value::Integer(1))],
+        change: Change::Add {
+            amounts: vec![(2, Value::Integer(1))],
+            floor: None,
+            otherwise: Guard { code: "absent".into(), reason: "no such row".into() },
+        },
+    };
+    let made = Effect {
+        table: 1,
+        key: vec![(0, Value::Integer(1))],
+        change: Change::Upsert(vec![(1, Value::Integer(1)), (2, Value::Integer(1))]),
+    };
+    let plan = plan::build([(0, &hot), (0, &made)], &catalog(), Order::Coalesced);
+    assert_eq!(plan.groups.iter().map(|g| g.table).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
 fn d02_distinct_tuples_never_meet() {
     use ackwright_core::key::{DedupKey, Identity};
     let mut seen = HashMap::new();
